@@ -1,0 +1,1 @@
+"""The report: one self-contained page about everything that the pipeline built."""

@@ -1,0 +1,184 @@
+"""What the report says, read from the artifacts of a workspace; a part that was not built is None or empty."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analyses.common.plot import count_label
+from analyses.common.run import load, names
+from llm360.errors import IntegrityError
+from llm360.files import MANIFEST, read_json
+from registry.workspace import Workspace
+
+ORDER = ("training", "validation", "trajectories", "memorization")  # then the others by name
+FAMILIES = {"llama": "Amber (LLaMA)", "crystalcoder": "CrystalCoder"}  # by config.json's model_type
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SuiteCard:
+    """A pretrained suite: its facts in order, as (label, text), and its checkpoints as the index lists them."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    checkpoints: list[Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure's name inside its analysis, its SVG file and what to see in it."""
+
+    name: str
+    path: Path
+    caption: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """An analysis: built is false when its artifacts are not here."""
+
+    name: str
+    title: str
+    lead: str
+    built: bool
+    figures: list[Figure]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finetuned:
+    """A finetuned suite: its base, and what was measured before and after as (label, before, after)."""
+
+    name: str
+    base: str
+    measured: list[tuple[str, float, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """All of the page. scores has a row per suite and a column per task, from the last evaluated checkpoint."""
+
+    suites: list[SuiteCard]
+    sections: list[Section]
+    tasks: list[Mapping[str, Any]]
+    scores: list[tuple[str, list[Mapping[str, Any] | None]]]
+    finetuned: list[Finetuned]
+    sources: list[Mapping[str, Any]]
+
+
+def gather(workspace: Workspace) -> Report:
+    """Read the whole report; raises IntegrityError for a file that is there and cannot be read."""
+    tasks, scores = _scores(workspace.artifacts / "analyses" / "trajectories" / "trajectories.csv")
+    return Report(
+        suites=[_card(workspace, name) for name in workspace.indexes()],
+        sections=[_section(workspace, name) for name in sorted(names(), key=_place)],
+        tasks=tasks,
+        scores=scores,
+        finetuned=[_finetuned(p) for p in sorted((workspace.artifacts / "metrics").glob("*/summary.json"))],
+        sources=[read_json(p) for p in sorted((workspace.artifacts / "sources").glob(f"*/{MANIFEST}"))],
+    )
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
+
+
+def _card(workspace: Workspace, name: str) -> SuiteCard:
+    index = workspace.read_index(name)
+    checkpoints = index["checkpoints"]
+    last, count = checkpoints[-1], len(checkpoints)
+    facts = [
+        ("checkpoints", str(count)),
+        ("optimizer steps", str(last["step"])),
+        ("tokens", count_label(last["tokens_seen"])),
+        ("chunks", str(last["chunks_seen"])),
+    ]
+    shape = _shape(workspace.artifacts / last["path"])
+    loss = _final_loss(workspace, name)
+    phases = [(p["name"], p["last"] - p["first"] + 1) for p in index["phases"]]
+    phase_text = ", ".join(f"{phase}\N{NO-BREAK SPACE}({n})" for phase, n in phases)
+    return SuiteCard(name=name, facts=[*shape, *facts, *loss, ("phases", phase_text)], checkpoints=checkpoints)
+
+
+def _shape(folder: Path) -> list[tuple[str, str]]:
+    """Return family and parameters of a checkpoint, where its files are here."""
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        return []
+    kind = str(read_json(folder / "config.json")["model_type"])
+    return [("family", FAMILIES.get(kind, kind)), ("parameters", count_label(parameters(weights)))]
+
+
+def parameters(weights: Path) -> int:
+    """Return how many numbers a safetensors file holds, read from its header alone."""
+    with open(weights, "rb") as handle:
+        try:
+            (size,) = struct.unpack("<Q", handle.read(8))
+            header = json.loads(handle.read(size))
+        except (struct.error, ValueError) as error:
+            raise IntegrityError(f"{weights}: no safetensors header ({error}); pull or rebuild it") from error
+    sizes = 0
+    for name, tensor in header.items():
+        count = 1
+        for side in tensor["shape"] if name != "__metadata__" else (0,):
+            count *= side
+        sizes += count
+    return sizes
+
+
+def _final_loss(workspace: Workspace, suite: str) -> list[tuple[str, str]]:
+    found = []
+    for analysis, key, label in (("training", "loss/last", "final loss"), ("validation", "last/all", "held-out loss")):
+        path = workspace.artifacts / "analyses" / analysis / "summary.json"
+        value = read_json(path).get(f"{suite}/{key}") if path.is_file() else None
+        if value is not None:
+            found.append((label, f"{value:.3f}"))
+    return found
+
+
+def _section(workspace: Workspace, name: str) -> Section:
+    analysis, folder = load(name), workspace.artifacts / "analyses" / name
+    title, _, lead = (analysis.__doc__ or name).strip().splitlines()[0].partition(": ")
+    figures = [
+        Figure(name=p.stem, path=p, caption=_caption(p.stem, analysis.CAPTIONS)) for p in sorted(folder.glob("*.svg"))
+    ]
+    order = list(analysis.CAPTIONS)
+    figures.sort(key=lambda f: (next((i for i, what in enumerate(order) if f.name.startswith(f"{what}-")), 0), f.name))
+    built = (folder / MANIFEST).is_file()
+    return Section(name=name, title=title, lead=lead[:1].upper() + lead[1:], built=built, figures=figures)
+
+
+def _caption(name: str, captions: Mapping[str, str]) -> str:
+    found = [what for what in captions if name.startswith(f"{what}-")]
+    suite = name.removeprefix(f"{found[0]}-") if found else name
+    return f"{suite}. {captions[found[0]]}" if found else name
+
+
+def _scores(path: Path) -> tuple[list[Mapping[str, Any]], list[tuple[str, list[Mapping[str, Any] | None]]]]:
+    """Return the tasks, and per suite the last checkpoint's row for each of them."""
+    if not path.is_file():
+        return [], []
+    frame = pl.read_csv(path)
+    last = frame.filter(pl.col("ckpt") == pl.col("ckpt").max().over("suite", "task"))
+    tasks = frame.unique("task", keep="first", maintain_order=True).to_dicts()
+    found = {(row["suite"], row["task"]): row for row in last.to_dicts()}
+    suites = frame["suite"].unique(maintain_order=True).to_list()
+    return list(tasks), [(s, [found.get((s, task["task"])) for task in tasks]) for s in suites]
+
+
+def _finetuned(path: Path) -> Finetuned:
+    summary = read_json(path)
+    labels = {"loss": "loss, nats per answer token", "rewards/margins": "reward margin", "rewards/accuracies": "reward accuracy"}
+    measured = [
+        (f"{stage.upper()}: {label}", summary[stage]["before"][key], summary[stage]["after"][key])
+        for stage in ("sft", "dpo")
+        for key, label in labels.items()
+        if key in summary.get(stage, {}).get("before", {})
+    ]
+    base = summary["base"]
+    return Finetuned(name=summary["suite"], base=f"{base['suite']}/ckpt-{base['ckpt']}", measured=measured)

@@ -1,0 +1,1 @@
+"""Sources to documents to token rows to chunks, each step provable."""

@@ -1,0 +1,14 @@
+"""The reference of Node.js."""
+
+from llm360.data.packages import DebianPackage
+from llm360.data.readers import html_pages
+from llm360.data.sources import Source
+
+SOURCE = Source(
+    name="nodejs-doc",
+    kind="refinedweb",
+    packages=(DebianPackage("nodejs-doc"),),
+    reads=("usr/share/doc/nodejs/api/[!a]*.html", "usr/share/doc/nodejs/api/a[!l]*.html"),  # all.html repeats them
+    licence="MIT",
+    documents=html_pages,
+)

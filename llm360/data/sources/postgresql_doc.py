@@ -1,0 +1,14 @@
+"""PostgreSQL's manual."""
+
+from llm360.data.packages import DebianPackage
+from llm360.data.readers import html_pages
+from llm360.data.sources import Source
+
+SOURCE = Source(
+    name="postgresql-doc",
+    kind="refinedweb",
+    packages=(DebianPackage("postgresql-doc-15"),),
+    reads=("usr/share/doc/postgresql-doc-15/html/*.html",),
+    licence="PostgreSQL",
+    documents=html_pages,
+)

@@ -1,0 +1,14 @@
+"""SymPy's docstrings that hold LaTeX formulas."""
+
+from llm360.data.packages import PythonPackage
+from llm360.data.readers import matching_docs, python_files
+from llm360.data.sources import Source
+
+SOURCE = Source(
+    name="sympy-maths",
+    kind="arxiv",
+    packages=(PythonPackage("sympy==1.14.0"),),
+    reads=("sympy/*.py",),
+    licence="BSD-3-Clause",
+    documents=lambda root: matching_docs(python_files(root), ":math:|math::"),
+)

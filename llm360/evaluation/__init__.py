@@ -1,0 +1,1 @@
+"""Evaluation: benchmarks without the network, the bridge to lm-eval, result rows."""

@@ -1,0 +1,5 @@
+"""``python -m registry``."""
+
+from registry.cli import main
+
+main()

@@ -1,0 +1,83 @@
+"""Which suites there are: the files of ``registry/suites``, and what the workspace has an index for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from llm360.errors import RegistryError, StoreUnavailable, UnknownSuite, did_you_mean
+from registry.ids import ArtifactId
+from registry.suite import Phase, Suite
+from registry.workspace import current_workspace
+
+# Imported here, before the package binds its function of the same name, which a later import would hide.
+FILES = importlib.import_module("registry.suites")
+
+
+def names() -> list[str]:
+    """Return the names of all suites, sorted."""
+    return sorted({*_released(), *_index_files()})
+
+
+def find(name: str) -> Suite:
+    """Return a suite by name; raises UnknownSuite with the nearest names."""
+    if name in _released():
+        return _released()[name]
+    indexes = _index_files()
+    if name not in indexes:
+        raise UnknownSuite(f"unknown suite {name!r}; {did_you_mean(str(name), names())}")
+    return from_index(current_workspace().read_index(name))
+
+
+@functools.cache
+def _released() -> Mapping[str, Suite]:
+    return discover(FILES)
+
+
+def discover(package: ModuleType) -> dict[str, Suite]:
+    """Import every file of a package of suites; raises RegistryError naming the file that is broken."""
+    found = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+        suite = _read(f"{package.__name__}.{module}")
+        if suite.name != module.replace("_", "-"):
+            raise RegistryError(
+                f"{module}.py: its SUITE is named {suite.name!r}, expected {module.replace('_', '-')!r}"
+            )
+        found[suite.name] = suite
+    return found
+
+
+def _read(module: str) -> Suite:
+    try:
+        suite = getattr(importlib.import_module(module), "SUITE", None)
+    except Exception as error:
+        raise RegistryError(
+            f"{module}: cannot be imported ({type(error).__name__}: {error}); mend that file"
+        ) from error
+    if not isinstance(suite, Suite):
+        raise RegistryError(f"{module}: SUITE is {suite!r}, expected one constant SUITE = Suite(...)")
+    return suite
+
+
+def _index_files() -> dict[str, Path]:
+    try:
+        return current_workspace().indexes()
+    except StoreUnavailable:  # outside a workspace only the suites with a file are known
+        return {}
+
+
+def from_index(index: Mapping[str, Any]) -> Suite:
+    """Return the suite that an index describes."""
+    name, count = index["suite"], len(index["checkpoints"])
+    base = index["base"]
+    return Suite(
+        name=name,
+        title=f"built in this workspace: {count} checkpoint{'s' if count != 1 else ''}",
+        phases=tuple(Phase(name=p["name"], first=p["first"], last=p["last"]) for p in index["phases"]),
+        base=ArtifactId.parse(base) if base else None,
+    )

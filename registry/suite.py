@@ -1,0 +1,233 @@
+"""What is known about a model suite before any byte of it is read: phases, names, gaps, lineage.
+
+The rules that tie checkpoints, chunks and names together live here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from llm360.errors import InvalidId, NotFound, NotReleased
+from registry.ids import ArtifactId, Kind
+
+ADDRESSABLE = (Kind.CKPT, Kind.CHUNK, Kind.OPTIMIZER, Kind.LOG)  # kinds that run over a suite's indices
+NEAREST = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A stretch of a run: indices ``first`` to ``last`` in the suite, both included.
+
+    tokens and steps count what the phase trains on; None where the workspace's parameters decide it.
+    """
+
+    name: str
+    first: int
+    last: int
+    tokens: int | None = None
+    steps: int | None = None
+
+    def __contains__(self, index: int) -> bool:
+        return self.first <= index <= self.last
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Artifacts that are known not to exist, with the reason and where it is said. indices None: all of the kind."""
+
+    kind: Kind
+    indices: tuple[int, ...] | None
+    reason: str
+    source: str
+
+    def covers(self, artifact: ArtifactId) -> bool:
+        """Say whether this gap is about ``artifact``."""
+        return artifact.kind == self.kind and (self.indices is None or artifact.index in self.indices)
+
+
+class Revisions(Protocol):
+    """How a suite's checkpoints are named as branches of its repository."""
+
+    def name(self, suite: Suite, ckpt: int) -> str:
+        """Return the branch that holds a checkpoint."""
+        ...
+
+    def ckpt(self, suite: Suite, name: str) -> int | None:
+        """Return the checkpoint that a branch holds; None when the name is not of this form."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Numbered:
+    """Branches ``ckpt_000`` on; ``main`` is the one checkpoint that is the repository's head, if any."""
+
+    main: int | None = None
+
+    def name(self, suite: Suite, ckpt: int) -> str:
+        """Return ``ckpt_355``, or ``main``."""
+        return "main" if ckpt == self.main else f"ckpt_{ckpt:03d}"
+
+    def ckpt(self, suite: Suite, name: str) -> int | None:
+        """Read ``ckpt_355`` or ``main``."""
+        if name == "main":
+            return self.main
+        match = re.fullmatch(r"ckpt_([0-9]{3,})", name)
+        found = int(match[1]) if match else None
+        return found if found is not None and self.name(suite, found) == name else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByStep:
+    """Branches named by phase and step in the phase; a checkpoint's index is its step in the whole suite.
+
+    ``form`` is a format string of ``phase`` (its number, from 1 on) and ``step``.
+    """
+
+    form: str
+    main: int | None = None
+
+    def name(self, suite: Suite, ckpt: int) -> str:
+        """Return the branch of a phase and step, or ``main``."""
+        phase = suite.phase_of(ckpt)
+        number, step = suite.phases.index(phase) + 1, ckpt - phase.first + 1
+        return "main" if ckpt == self.main else self.form.format(phase=number, step=step)
+
+    def ckpt(self, suite: Suite, name: str) -> int | None:
+        """Read a branch of this form, or ``main``."""
+        if name == "main":
+            return self.main
+        numbers = [int(n) for n in re.findall(r"[0-9]+", name)]
+        if len(numbers) != 2 or self.form.format(phase=numbers[0], step=numbers[1]) != name:
+            return None
+        if not 1 <= numbers[0] <= len(suite.phases):
+            return None
+        phase = suite.phases[numbers[0] - 1]
+        found = phase.first + numbers[1] - 1
+        return found if found in phase else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hub:
+    """Where a suite is released on the Hugging Face Hub.
+
+    ckpts names the checkpoints that are known to exist when they are not simply all indices of the phases;
+    the whole list is then the repository's branches.
+    """
+
+    repo: str
+    dataset: str
+    ckpts: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A model suite. base is the checkpoint that a fine-tuned suite starts from; notes are its known irregularities."""
+
+    name: str
+    title: str
+    phases: tuple[Phase, ...]
+    base: ArtifactId | None = None
+    gaps: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+    hub: Hub | None = None
+    revisions: Revisions = Numbered()
+
+    @property
+    def last(self) -> int:
+        """Index of the final checkpoint."""
+        return self.phases[-1].last
+
+    def indices(self) -> Iterable[int]:
+        """Return the indices in order, of the checkpoints that are known where the suite does not have them all."""
+        if self.hub is not None and self.hub.ckpts is not None:
+            return self.hub.ckpts
+        return range(self.phases[0].first, self.last + 1)
+
+    def phase_of(self, index: int) -> Phase:
+        """Return the phase that an index lies in; raises NotFound."""
+        for phase in self.phases:
+            if index in phase:
+                return phase
+        raise NotFound(f"{self.name} has no {index}; it has {self.span()}")
+
+    def folder(self, index: int) -> str:
+        """Return where an index's artifacts lie: ``<suite>``, or ``<suite>/<phase>`` where there are several phases."""
+        phase = self.phase_of(index)
+        return self.name if len(self.phases) == 1 else f"{self.name}/{phase.name}"
+
+    def revision(self, ckpt: int) -> str:
+        """Return the branch of a checkpoint, such as ``ckpt_355``; raises NotFound."""
+        self.phase_of(ckpt)
+        return self.revisions.name(self, ckpt)
+
+    def ckpt(self, word: int | str) -> int:
+        """Return the index that a number, ``final`` or a branch name means; raises InvalidId."""
+        if word == "final":
+            return self.last
+        if isinstance(word, int) and not isinstance(word, bool):
+            return word
+        found = self.revisions.ckpt(self, word) if isinstance(word, str) else None
+        if found is None:
+            raise InvalidId(
+                f"{self.name}: read ckpt {word!r}, expected an index ({self.span()}), 'final' or a branch name; "
+                f"for example {self.last} or {self.revision(self.last)!r}"
+            )
+        return found
+
+    def chunks_seen(self, ckpt: int) -> list[int]:
+        """Return the chunks whose tokens a checkpoint was trained on: 0 to ckpt, over all phases.
+
+        Checkpoint i is saved after chunk i (amber-train main.py). A fine-tuned suite saw its base's chunks.
+        Raises NotFound, or NotReleased where chunks and checkpoints do not correspond.
+        """
+        self.require(ArtifactId(suite=self.name, kind=Kind.CKPT, index=ckpt))
+        if self.base is not None:
+            from registry.catalog import find
+
+            return find(self.base.suite).chunks_seen(self.base.index or 0)
+        self.require(ArtifactId(suite=self.name, kind=Kind.CHUNK, index=ckpt))
+        return list(range(self.phases[0].first, ckpt + 1))
+
+    def steps_at(self, ckpt: int) -> int | None:
+        """Return the optimizer steps taken up to a checkpoint, where the suite's facts give them."""
+        return self._sum(ckpt, [p.steps for p in self.phases])
+
+    def tokens_at(self, ckpt: int) -> int | None:
+        """Return the tokens trained on up to a checkpoint, where the suite's facts give them."""
+        return self._sum(ckpt, [p.tokens for p in self.phases])
+
+    def _sum(self, ckpt: int, totals: list[int | None]) -> int | None:
+        total = 0
+        for phase, whole in zip(self.phases, totals, strict=True):
+            if whole is None:
+                return None
+            done = min(max(ckpt - phase.first + 1, 0), phase.last - phase.first + 1)
+            total += whole * done // (phase.last - phase.first + 1)
+        return total
+
+    def require(self, artifact: ArtifactId) -> None:
+        """Raise NotReleased for a known gap and NotFound, with the nearest ids, for an id outside the suite."""
+        for gap in self.gaps:
+            if gap.covers(artifact):
+                raise NotReleased(f"{artifact}: {gap.reason} (source: {gap.source})")
+        if self.base is not None and artifact.kind == Kind.CHUNK:
+            raise NotReleased(
+                f"{artifact}: {self.name} was fine-tuned, not trained on chunks; see its base {self.base}"
+            )
+        if artifact.kind not in ADDRESSABLE or artifact.index is None:
+            raise NotFound(f"{artifact}: {artifact.kind} has no address yet; addressable: {', '.join(ADDRESSABLE)}")
+        if not any(artifact.index in phase for phase in self.phases):
+            raise NotFound(f"{artifact}: not in this suite; nearest: {self.nearest(artifact)}; it has {self.span()}")
+
+    def nearest(self, artifact: ArtifactId) -> str:
+        """Return the ids of the same kind nearest to one that is not there, as text."""
+        wanted = artifact.index or 0
+        close = sorted(self.indices(), key=lambda i: (abs(i - wanted), i))[:NEAREST]
+        return ", ".join(str(dataclasses.replace(artifact, index=i)) for i in close)
+
+    def span(self) -> str:
+        """Return the range of indices as text."""
+        return f"{self.phases[0].first} to {self.last}"

@@ -1,0 +1,118 @@
+"""What every stage entry shares: its section of params.yaml, its lock, and outputs that are filled item by item."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from llm360.config import canonical_json, from_mapping
+from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
+from llm360.files import read_json, sha256_bytes, write_json
+from llm360.progress import say
+
+T = TypeVar("T")
+ARTIFACTS = Path("artifacts")
+PARAMS = Path("params.yaml")
+FINGERPRINT = "fingerprint.json"
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def section(path: str, cls: type[T]) -> T:
+    """Return the dotted section of params.yaml as the dataclass ``cls``; raises ConfigError with a hint."""
+    return from_mapping(cls, mapping(path), where=f"{PARAMS}: {path}")
+
+
+def mapping(path: str) -> dict[str, Any]:
+    """Return the dotted section of params.yaml as a plain mapping; raises ConfigError with a hint."""
+    if not PARAMS.is_file():
+        raise ConfigError(f"{PARAMS}: not here; run from the project's root, or compose it: python -m stages.compose")
+    value: Any = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            known = value if isinstance(value, Mapping) else ()
+            raise ConfigError(f"{PARAMS}: no section {path!r}; {did_you_mean(key, map(str, known))}")
+        value = value[key]
+    return dict(value)
+
+
+@contextlib.contextmanager
+def stage(out: Path) -> Iterator[None]:
+    """Run a stage that writes ``out``: alone, not outliving its parent, errors as one line and exit code 1."""
+    _die_with_parent()
+    try:
+        with _lock(out):
+            yield
+    except LLM360Error as error:
+        say(f"error: {type(error).__name__}: {error}")
+        raise SystemExit(1) from error
+
+
+def _die_with_parent() -> None:
+    """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _lock(out: Path) -> Iterator[None]:
+    path = ARTIFACTS / ".locks" / f"{sha256_bytes(str(out).encode())[:16]}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.seek(0)
+            raise Locked(
+                f"{out}: process {handle.read().strip() or '?'} is writing it (perhaps left by a killed dvc); "
+                f"wait for it or end it, then run the same command again"
+            ) from error
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield
+
+
+def persistent(folder: Path, recipe: Mapping[str, Any]) -> None:
+    """Prepare a folder that is filled item by item over several runs.
+
+    Items stay when ``folder`` was begun by the same recipe; otherwise what changed is said and they go
+    (DVC's cache keeps what was finished), so nothing made by another recipe is ever reused.
+    """
+    path = folder / FINGERPRINT
+    old = read_json(path) if path.is_file() else None
+    if old is not None and canonical_json(old) == canonical_json(recipe):
+        return
+    if folder.exists() and any(folder.iterdir()):
+        say(f"{folder}: made by another recipe ({_changes(old, recipe)}); building it anew")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, recipe)
+
+
+def _changes(old: Any, new: Mapping[str, Any]) -> str:
+    if not isinstance(old, Mapping):
+        return "no fingerprint"
+    keys = [k for k in sorted({*old, *new}) if canonical_json(old.get(k)) != canonical_json(new.get(k))]
+    return ", ".join(f"{k}: {_short(old.get(k))} -> {_short(new.get(k))}" for k in keys)
+
+
+def _short(value: Any) -> str:
+    text = canonical_json(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def code_sha256(*paths: str) -> str:
+    """Return one hash over the source files below ``paths`` (relative to the project's root)."""
+    root = Path(__file__).resolve().parent.parent
+    files = sorted({f for p in paths for f in ([root / p] if p.endswith(".py") else (root / p).rglob("*.py"))})
+    return sha256_bytes(b"".join(f.relative_to(root).as_posix().encode() + b"\0" + f.read_bytes() for f in files))

@@ -1,0 +1,52 @@
+"""Write a suite's checkpoint before the first step: artifacts/init/<suite>/."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from typing import Any
+
+import llm360.checkpoint as checkpoints
+from llm360.environment import environment, use_threads
+from llm360.model.build import build_model
+from llm360.train.loop import OptimizerParams, build_optimizer
+from stages._stage import ARTIFACTS, mapping, section, stage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelParams:
+    """family names the architecture, config its sizes; seed draws the weights."""
+
+    family: str
+    seed: int
+    config: dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", required=True)
+    args = parser.parse_args(argv)
+    out = ARTIFACTS / "init" / args.suite
+    with stage(out):
+        use_threads(mapping("runtime")["threads"])
+        params = section(f"models.{args.suite}", ModelParams)
+        model = build_model(params.family, params.config, seed=params.seed)
+        tokenizer = checkpoints.load_tokenizer(ARTIFACTS / "tokenizers" / args.suite)
+        fresh = OptimizerParams(beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0, clip_norm=1.0)
+        state = checkpoints.TrainState(
+            step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=checkpoints.rng_state()
+        )
+        checkpoints.save(
+            out,
+            model=model,
+            tokenizer=tokenizer,
+            optimizer=build_optimizer(model, fresh),
+            state=state,
+            fields={"suite": args.suite, "phase": "init", "parent": None, "environment": environment()},
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Write the report: artifacts/report/index.html, one self-contained page about what the pipeline built."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from analyses.report.gather import gather
+from analyses.report.page import render
+from llm360.files import new_folder, write_bytes, write_manifest
+from llm360.progress import say
+from registry.workspace import Workspace
+from stages._stage import ARTIFACTS, stage
+
+
+def main(argv: list[str] | None = None) -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args(argv)
+    out = ARTIFACTS / "report"
+    with stage(out):
+        page = render(gather(Workspace(Path.cwd())))
+        with new_folder(out) as folder:
+            write_bytes(folder / "index.html", page.encode())
+            write_manifest(folder, {})
+        say(f"{out / 'index.html'}: {len(page) / 1e6:.1f} MB, open it in a browser")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

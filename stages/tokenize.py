@@ -1,0 +1,33 @@
+"""Tokenize, mix, shuffle and cut one phase's chunks: artifacts/chunks/<suite>[/<phase>]/."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from llm360.data.chunks import ChunkParams, build_chunks
+from llm360.data.documents import read_documents
+from llm360.data.tokenizer import load_tokenizer
+from llm360.files import manifest_sha256, new_folder, write_manifest
+from stages._stage import ARTIFACTS, section, stage
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--phase", required=True, help="key of the chunks section, e.g. crystal-mini-phase2")
+    args = parser.parse_args(argv)
+    params = section(f"chunks.{args.phase}", ChunkParams)
+    out = ARTIFACTS / "chunks" / params.folder
+    with stage(out):
+        tokenizer_folder = ARTIFACTS / "tokenizers" / params.tokenizer
+        sources = {kind: ARTIFACTS / "sources" / kind for kind in params.mixture}
+        with new_folder(out) as folder:
+            documents = {kind: read_documents(path) for kind, path in sources.items()}
+            fields = build_chunks(folder, documents, load_tokenizer(tokenizer_folder), params)
+            inputs = {kind: manifest_sha256(path) for kind, path in sources.items()}
+            write_manifest(folder, {**fields, "tokenizer_sha256": manifest_sha256(tokenizer_folder), "sources": inputs})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

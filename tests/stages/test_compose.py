@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm360.config import from_mapping
+from llm360.data.chunks import ChunkParams
+from llm360.data.tokenizer import TokenizerParams
+from llm360.errors import ConfigError
+from llm360.model.build import build_model
+from llm360.train.phase import PhaseParams
+from stages.compose import compose, main, render
+from stages.init import ModelParams
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALES = ["smoke", "mini", "study", "paper"]
+READ = {"tokenizers": TokenizerParams, "chunks": ChunkParams, "models": ModelParams, "pretrain": PhaseParams}
+
+
+def test_params_yaml_is_the_mini_scale():
+    assert yaml.safe_load((ROOT / "params.yaml").read_text()) == compose([])
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_scale_is_read_without_an_unknown_key(scale):
+    params = compose([f"scale={scale}"])
+    for name, cls in READ.items():
+        for key, value in params[name].items():
+            from_mapping(cls, value, where=f"{scale}: {name}.{key}")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_phases_follow_each_other_and_steps_fit_the_schedule(scale):
+    params = compose([f"scale={scale}"])
+    for key, phase in params["pretrain"].items():
+        chunks = from_mapping(ChunkParams, params["chunks"][key], where=key)
+        steps = (chunks.chunks - 1) * (chunks.rows_per_chunk // phase["batch_size"])
+        last = chunks.last_chunk_rows or chunks.rows_per_chunk
+        steps += last // phase["batch_size"]
+        stops_early = key.endswith("phase1")  # its line was laid out for phase 2 as well
+        assert steps < phase["schedule"]["total_steps"] if stops_early else steps == phase["schedule"]["total_steps"]
+        assert phase["start"].startswith(("init/", "checkpoints/"))
+
+
+def test_the_paper_scale_holds_the_papers_numbers():
+    """Facts: 6,738,415,616 and 6,575,278,720 parameters; 274,320, 79,721, 214,387 and 27,728 steps."""
+    import torch
+
+    params = compose(["scale=paper"])
+    with torch.device("meta"):
+        sizes = {k: build_model(m["family"], m["config"], seed=0).num_parameters() for k, m in params["models"].items()}
+    assert sizes == {"amber": 6_738_415_616, "crystal": 6_575_278_720}
+    rows = {k: from_mapping(ChunkParams, v, where=k).rows for k, v in params["chunks"].items()}
+    steps = {k: rows[k] // p["batch_size"] for k, p in params["pretrain"].items()}
+    assert steps["crystal-phase1"] == 79_721
+    assert steps["crystal-phase2"] == 214_387
+    assert steps["crystal-phase3"] == 27_728
+    assert rows["amber"] * 2049 == 1_259_133_776_640  # Table 2's 1259.13 B counts the 2049th token
+    assert params["pretrain"]["amber"]["schedule"]["total_steps"] == 274_320
+
+
+def test_mini_has_the_papers_shape():
+    params = compose([])
+    assert params["chunks"]["amber-mini"]["chunks"] == 360
+    assert [params["chunks"][f"crystal-mini-phase{p}"]["chunks"] for p in (1, 2, 3)] == [36, 96, 11]
+
+
+def test_an_unknown_scale_is_refused_and_params_stay(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("old")
+    assert main(["scale=minni"]) == 1
+    assert "minni" in capsys.readouterr().err
+    assert Path("params.yaml").read_text() == "old"
+    with pytest.raises(ConfigError, match=r"see conf/config\.yaml"):
+        render(["scale=minni"])

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from llm360.errors import ConfigError, DataError
+from stages._stage import _lock, code_sha256, mapping, persistent, section, stage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Params:
+    steps: int
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("pretrain:\n  amber-mini:\n    steps: 3\n")
+    return tmp_path
+
+
+def test_a_section_becomes_its_dataclass(project):
+    assert section("pretrain.amber-mini", Params) == Params(steps=3)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("pretrain.amber-mni", r"no section 'pretrain\.amber-mni'; did you mean 'amber-mini'"),
+        ("pretrian", r"no section 'pretrian'; did you mean 'pretrain'"),
+    ],
+)
+def test_an_unknown_section_has_a_hint(project, path, message):
+    with pytest.raises(ConfigError, match=message):
+        mapping(path)
+
+
+def test_without_params_the_command_that_makes_them_is_named(project):
+    Path("params.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"python -m stages\.compose"):
+        mapping("pretrain")
+
+
+def test_an_error_is_one_line_and_exit_code_1(project, capsys):
+    with pytest.raises(SystemExit) as raised, stage(Path("artifacts/x")):
+        raise DataError("x: 3 read, 4 expected; add one")
+    assert raised.value.code == 1
+    assert capsys.readouterr().err == "error: DataError: x: 3 read, 4 expected; add one\n"
+
+
+def test_a_second_writer_is_refused_with_the_first_ones_pid(project, capsys):
+    with _lock(Path("artifacts/x")):
+        child = multiprocessing.get_context("fork").Process(target=_enter)
+        child.start()
+        child.join()
+        assert child.exitcode == 1
+    with _lock(Path("artifacts/x")):
+        pass
+
+
+def _enter():
+    with stage(Path("artifacts/x")):
+        pass
+
+
+def test_a_stage_dies_with_the_process_that_started_it(project):
+    program = "import pathlib, time\nfrom stages._stage import stage\nwith stage(pathlib.Path('artifacts/x')):\n"
+    program += " print(__import__('os').getpid(), flush=True)\n time.sleep(60)"
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {program!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, env=_env())
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for _ in range(50):
+        if not _alive(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the stage outlived its parent")
+
+
+def _env():
+    return os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+
+def _alive(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_items_of_the_same_recipe_stay_and_others_go(project, capsys):
+    folder = Path("artifacts/x")
+    persistent(folder, {"lr": 1e-3, "data": "a"})
+    (folder / "item").write_text("1")
+    persistent(folder, {"data": "a", "lr": 1e-3})
+    assert (folder / "item").is_file()
+    persistent(folder, {"lr": 2e-3, "data": "a"})
+    assert not (folder / "item").exists()
+    assert "made by another recipe (lr: 0.001 -> 0.002); building it anew" in capsys.readouterr().err
+
+
+def test_items_of_unknown_origin_are_not_reused(project, capsys):
+    Path("artifacts/x").mkdir(parents=True)
+    Path("artifacts/x/item").write_text("1")
+    persistent(Path("artifacts/x"), {"lr": 1})
+    assert not Path("artifacts/x/item").exists()
+    assert "no fingerprint" in capsys.readouterr().err
+
+
+def test_the_code_hash_covers_folders_and_files():
+    assert code_sha256("llm360/train") != code_sha256("llm360/model")
+    assert code_sha256("llm360/files.py") == code_sha256("llm360/files.py")

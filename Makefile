@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 OVERRIDES := $(if $(SCALE),scale=$(SCALE)) $(if $(SOURCES),sources=$(SOURCES))
 
-.PHONY: repro test check clean
+.PHONY: repro test lint check clean
 .DEFAULT_GOAL := repro
 
 repro: $(STAMP)  ## rebuild every artifact that is missing or out of date
@@ -21,12 +21,13 @@ repro: $(STAMP)  ## rebuild every artifact that is missing or out of date
 test: $(STAMP)  ## run the tests
 	python -m pytest
 
-check: $(STAMP)  ## format, lint, types, layers, tests
+lint: $(STAMP)  ## format, lint, types, layers
 	ruff format --check .
 	ruff check .
 	mypy
 	lint-imports
-	python -m pytest
+
+check: lint test  ## all that must hold before a commit
 
 clean:  ## remove what was built here; the DVC cache and its remote stay
 	rm -rf artifacts .venv build *.egg-info

@@ -16,6 +16,7 @@ import polars as pl
 
 from analyses.common.plot import PAPER, colour, figure, log_axis, shades
 from analyses.common.sources import pretrained, readers
+from analyses.common.statistics import correlations, means
 from llm360.data.chunks import ChunkReader
 from llm360.data.order import permutation
 from llm360.errors import DataError
@@ -36,8 +37,8 @@ CAPTIONS = {
     "a row is extracted when the whole continuation is reproduced. The same rows are asked of every checkpoint.",
     "groups": "Mean score by where in training a row's chunk stands, with one standard error. The dot is the latest "
     "group that a checkpoint has seen; what lies right of it is data it never saw.",
-    "correlations": "Do the same rows stay memorized? Pearson's correlation between checkpoints over the rows that both "
-    "have seen. Blank where it is not defined, because no row differs from another.",
+    "correlations": "Do the same rows stay memorized? Pearson's correlation between checkpoints over the rows that "
+    "both have seen. Blank where it is not defined, because no row differs from another.",
 }
 CELL_INK = "#20242b"  # on a coloured cell, on light and dark pages alike
 
@@ -104,7 +105,7 @@ def matches(model: PreTrainedModel, tokens: np.ndarray[Any, Any], *, k: int, bat
     import torch
 
     found = []
-    for batch in torch.from_numpy(tokens).split(batch_size):
+    for batch in (torch.from_numpy(tokens[i : i + batch_size]) for i in range(0, len(tokens), batch_size)):
         found.append((continuation(model, batch[:, :k], length=batch.shape[1] - k) == batch[:, k:]).numpy())
     return np.concatenate(found)
 
@@ -112,19 +113,21 @@ def matches(model: PreTrainedModel, tokens: np.ndarray[Any, Any], *, k: int, bat
 def continuation(model: PreTrainedModel, prompts_BK: torch.Tensor, *, length: int) -> torch.Tensor:
     """Return the ``length`` greedy next tokens of each prompt, int64 [B, length]; an end token does not stop it."""
     import torch
+    from transformers import StaticCache  # a growing one spends half of the time on copies (measured)
 
-    tokens_B1, cache, generated = prompts_BK, None, []
+    cache = StaticCache(config=model.config, max_cache_len=prompts_BK.shape[1] + length)
+    tokens_B1, generated = prompts_BK, []
     with torch.inference_mode():
         for _ in range(length):
             out: Any = model(input_ids=tokens_B1, cache=cache, use_cache=True, logits_to_keep=1)
-            tokens_B1, cache = out.logits[:, -1].argmax(dim=-1, keepdim=True), out.cache
+            tokens_B1 = out.logits[:, -1].argmax(dim=-1, keepdim=True)
             generated.append(tokens_B1)
     return torch.cat(generated, dim=1)
 
 
 def by_checkpoint(frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows, mean score and extracted share per suite, checkpoint and seen."""
-    return _means(frame, "suite", "ckpt", "tokens_seen", "seen")
+    return means(frame, "suite", "ckpt", "tokens_seen", "seen")
 
 
 def by_group(frame: pl.DataFrame) -> pl.DataFrame:
@@ -135,14 +138,7 @@ def by_group(frame: pl.DataFrame) -> pl.DataFrame:
         size = -(-(int(chunks.max()) + 1) // GROUPS)  # type: ignore[arg-type]
         suites.append(part.with_columns(group=pl.col("chunk") // size, first=pl.col("chunk") // size * size, size=size))
     grouped = pl.concat(suites).with_columns(last=pl.col("first") + pl.col("size") - 1)
-    return _means(grouped, "suite", "ckpt", "group", "first", "last")
-
-
-def _means(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    seen = [] if "seen" in keys else [pl.col("seen").mean().alias("seen")]
-    error = (pl.col("score").std() / pl.len().sqrt()).alias("stderr")
-    means = [pl.len().alias("rows"), pl.col("score").mean(), error, pl.col("extracted").mean()]
-    return frame.group_by(*keys).agg(*means, *seen).sort(*keys)
+    return means(grouped, "suite", "ckpt", "group", "first", "last")
 
 
 def histogram(frame: pl.DataFrame) -> pl.DataFrame:
@@ -151,30 +147,6 @@ def histogram(frame: pl.DataFrame) -> pl.DataFrame:
     return counted.with_columns(share=pl.col("rows") / pl.col("rows").sum().over("suite", "ckpt")).sort(
         "suite", "ckpt", "score"
     )
-
-
-def correlations(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return Pearson's correlation of ``column`` for each two checkpoints, over the rows that both have seen.
-
-    null where it is not defined: fewer than two rows, or no variance.
-    """
-    found = []
-    for (suite,), part in frame.filter("seen").group_by("suite", maintain_order=True):
-        wide = part.with_columns(pl.col(column).cast(pl.Float64)).pivot(
-            "ckpt", index=["chunk", "row"], values=column, sort_columns=False
-        )
-        ckpts = sorted(part["ckpt"].unique().to_list())
-        for a in ckpts:
-            for b in ckpts:
-                pair = wide.select(pl.col(str(a)).alias("a"), pl.col(str(b)).alias("b")).drop_nulls()
-                found.append({"suite": suite, "a": a, "b": b, "rows": len(pair), "correlation": _pearson(pair)})
-    return pl.DataFrame(found, schema={"suite": pl.String, "a": int, "b": int, "rows": int, "correlation": pl.Float64})
-
-
-def _pearson(pair: pl.DataFrame) -> float | None:
-    if len(pair) < 2 or pair["a"].n_unique() < 2 or pair["b"].n_unique() < 2:
-        return None
-    return float(np.corrcoef(pair["a"].to_numpy(), pair["b"].to_numpy())[0, 1])
 
 
 def summary(frame: pl.DataFrame) -> dict[str, float]:
@@ -233,7 +205,7 @@ def _distribution(suite: str, frame: pl.DataFrame, params: Params) -> Figure:
 
 
 def _one_distribution(axes: Axes, seen: pl.DataFrame, ckpt: int, suite: str, length: int) -> None:
-    edges = (np.arange(length + 2) - 0.5) / length
+    edges = [(i - 0.5) / length for i in range(length + 2)]
     weights = np.full(len(seen), 1 / max(len(seen), 1))
     axes.hist(seen["score"].to_numpy(), bins=edges, weights=weights, color=colour(suite), linewidth=0)
     log_axis(axes)
@@ -271,23 +243,23 @@ def _correlations(suite: str, frame: pl.DataFrame) -> Figure:
     paint = LinearSegmentedColormap.from_list("r", ["#eef0f3", colour(suite)])
     ckpts = sorted(frame["ckpt"].unique().to_list())
     side = max(0.36 * len(ckpts), 1.6)
-    fig, axes = figure(1, 2, width=2 * side + 1.8, height=side + 1.0)
+    fig, axes = figure(1, 2, width=2 * side + 1.4, height=side + 1.0)
     for place, (column, title) in zip(axes, (("score", "token score"), ("extracted", "exact extraction")), strict=True):
         values = correlations(frame, column)["correlation"].to_numpy().astype(float).reshape(len(ckpts), len(ckpts))
-        image = place.imshow(values, cmap=paint, vmin=0, vmax=1)
+        place.pcolormesh(np.ma.masked_invalid(values), cmap=paint, vmin=0, vmax=1, edgecolors=PAPER, linewidth=1)
         _write_cells(place, values, ckpts)
-        place.set_title(title)
-    bar = fig.colorbar(image, ax=axes, shrink=0.8, aspect=30, pad=0.02, label="correlation")
-    bar.outline.set_visible(False)
+        place.set_title(f"{title}, correlation")
     return fig
 
 
 def _write_cells(axes: Axes, values: np.ndarray[Any, Any], ckpts: list[int]) -> None:
     for (a, b), value in np.ndenumerate(values):
         text = f"{value:.2f}" if np.isfinite(value) else ""
-        axes.text(b, a, text, ha="center", va="center", fontsize=6.5, color=CELL_INK)
-    axes.set_xticks(range(len(ckpts)), map(str, ckpts), rotation=90)
-    axes.set_yticks(range(len(ckpts)), map(str, ckpts))
+        axes.text(b + 0.5, a + 0.5, text, ha="center", va="center", fontsize=6.5, color=CELL_INK)
+    middles = np.arange(len(ckpts)) + 0.5
+    axes.set_xticks(middles, map(str, ckpts), rotation=90)
+    axes.set_yticks(middles, map(str, ckpts))
     axes.grid(False)
     axes.spines[:].set_visible(False)
-    axes.set(xlabel="ckpt", ylabel="ckpt")
+    axes.invert_yaxis()
+    axes.set(xlabel="ckpt", ylabel="ckpt", aspect="equal")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "training": "Loss, gradient norm and learning rate against tokens: every optimizer step (pale) and the mean of each "
-    "chunk (strong). The loss is the mean over the global batch, the norm is taken before clipping."
+    "training": "Loss, gradient norm and learning rate against tokens: every optimizer step (pale) and the mean of "
+    "each chunk (strong). The loss is the mean over the global batch, the norm is taken before clipping."
 }
 CURVES = {"loss": "loss (nats per token)", "grad_norm": "gradient norm", "learning_rate": "learning rate"}
 
@@ -44,7 +44,7 @@ def by_chunk(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def summary(frame: pl.DataFrame) -> dict[str, float]:
-    """Return, per suite: steps, tokens, the first step's loss, the last chunk's mean loss, the largest gradient norm."""
+    """Return, per suite: steps, tokens, the first step's loss, the last chunk's mean loss, the largest norm."""
     numbers: dict[str, float] = {}
     for (suite,), part in frame.sort("suite", "step").group_by("suite", maintain_order=True):
         numbers |= {
@@ -73,7 +73,7 @@ def _figure(suite: str, frame: pl.DataFrame) -> Figure:
     fig, axes = figure(3, 1, width=6.6, height=6.0, sharex=True, gridspec_kw=heights)
     means = by_chunk(frame)
     for place, (column, label) in zip(axes, CURVES.items(), strict=True):
-        pale = {"alpha": 0.35, "linewidth": 0.8} if column != "learning_rate" else {}
+        pale: dict[str, Any] = {"alpha": 0.35, "linewidth": 0.8} if column != "learning_rate" else {}
         place.plot(frame["tokens_seen"], frame[column], color=colour(suite), **pale)
         if pale:
             place.plot(means["middle"], means[column], color=colour(suite))

@@ -111,11 +111,19 @@ def _figure(suite: str, frame: pl.DataFrame) -> Figure:
 def _panel(axes: Axes, suite: str, part: pl.DataFrame) -> None:
     row = part.row(0, named=True)
     error = part["stderr"].cast(pl.Float64).fill_null(0).to_numpy()
-    bars = {"fmt": "o-", "markersize": 3, "linewidth": 1.4, "elinewidth": 0.8, "color": colour(suite)}
+    bars: dict[str, Any] = {"fmt": "o-", "markersize": 3, "linewidth": 1.4, "elinewidth": 0.8, "color": colour(suite)}
     axes.errorbar(part["tokens_seen"], part["value"], yerr=error, **bars)
     axes.axhline(row["chance"], color=MUTED, linewidth=1, linestyle=":")
-    spot = {"xytext": (0, 2), "textcoords": "offset points", "ha": "right", "fontsize": 8, "color": MUTED}
+    spot: dict[str, Any] = {
+        "xytext": (0, 2),
+        "textcoords": "offset points",
+        "ha": "right",
+        "fontsize": 8,
+        "color": MUTED,
+    }
     axes.annotate("chance", (1, row["chance"]), xycoords=axes.get_yaxis_transform(), **spot)
     phase_lines(axes, part, named=False)
     tokens_axis(axes)
-    axes.set(ylabel=row["metric"], title=f"{row['title']}, {row['shots']}-shot, {count_label(row['samples'])} questions")
+    axes.set(
+        ylabel=row["metric"], title=f"{row['title']}, {row['shots']}-shot, {count_label(row['samples'])} questions"
+    )

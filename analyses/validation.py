@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CAPTIONS = {
-    "loss": "Held-out loss in nats per token, by source kind and over all held-out tokens. Every token counts the same. "
-    "Dashed: a phase begins."
+    "loss": "Held-out loss in nats per token, by source kind and over all held-out tokens. Every token counts the "
+    "same. Dashed: a phase begins."
 }
 
 
@@ -35,7 +35,7 @@ class Params:
 
 
 def rows(checkpoint: Checkpoint, params: Params) -> list[dict[str, Any]]:
-    """Return a row per kind, and one for all tokens: suite, ckpt, phase, tokens_seen, kind, tokens, loss, perplexity."""
+    """Return a row per kind, and one for all tokens: the checkpoint's place, kind, tokens, loss, perplexity."""
     tokens, kinds = held_out(readers(checkpoint.facts))
     losses = token_losses(checkpoint.model(), tokens, batch_size=params.batch_size)
     key = {
@@ -73,8 +73,9 @@ def token_losses(model: PreTrainedModel, tokens: np.ndarray[Any, Any], *, batch_
     """Return the loss of every next token in nats, fp32 [rows, sequence_length]."""
     import torch
 
+    whole = torch.from_numpy(tokens.astype(np.int64))
+    batches = [whole[i : i + batch_size] for i in range(0, len(whole), batch_size)]
     with torch.inference_mode():
-        batches = torch.from_numpy(tokens.astype(np.int64)).split(batch_size)
         return np.concatenate([next_token_loss(model, batch, reduction="none").numpy() for batch in batches])
 
 

@@ -88,7 +88,7 @@ def save(
         if optimizer is not None:
             _save_tensors(partial / OPTIMIZER, optimizer_tensors(model, optimizer))
         write_json(partial / STATE, dataclasses.asdict(state))
-        totals = {"step": state.step, "phase_step": state.phase_step, "tokens_seen": state.tokens_seen}
+        totals: dict[str, Any] = {"step": state.step, "phase_step": state.phase_step, "tokens_seen": state.tokens_seen}
         totals |= {"chunks_seen": state.chunks_seen, "dtype": "float32", "optimizer": optimizer is not None}
         write_manifest(partial, {"format": FORMAT, **totals, **fields})
     return manifest_sha256(folder)
@@ -119,7 +119,8 @@ def optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.Optimizer) 
     """Return AdamW's state as flat named tensors; the step count is one scalar, equal for all parameters."""
     import torch
 
-    tensors, step = {}, torch.zeros(())
+    tensors: dict[str, torch.Tensor] = {}
+    step = torch.zeros(())
     for name, weight in model.named_parameters():
         if moments := optimizer.state.get(weight):
             step = moments["step"]

@@ -9,7 +9,14 @@ from analyses.common.run import load, run
 from llm360.environment import use_threads
 from stages._stage import ARTIFACTS, code_sha256, mapping, section, stage
 
-CODE = ("analyses/common/sources.py", "llm360/checkpoint.py", "llm360/data", "llm360/model", "llm360/train/loop.py")
+CODE = (  # what rows come from, beside the analysis itself
+    "analyses/common/sources.py",
+    "llm360/checkpoint.py",
+    "llm360/data/chunks.py",
+    "llm360/data/order.py",
+    "llm360/model",
+    "llm360/train/loop.py",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

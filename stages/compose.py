@@ -1,4 +1,4 @@
-"""Compose params.yaml from conf/: ``python -m stages.compose scale=smoke`` (what ``dvc exp run -S scale=smoke`` does)."""
+"""Compose params.yaml from conf/: ``python -m stages.compose scale=smoke``, as ``dvc exp run -S scale=smoke`` does."""
 
 from __future__ import annotations
 

@@ -134,7 +134,13 @@ def phase_lines(axes: Axes, frame: pl.DataFrame, *, named: bool) -> None:
         if start:
             axes.axvline(start, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         if named:
-            place = {"xytext": (3, 1), "textcoords": "offset points", "va": "bottom", "fontsize": 8, "color": MUTED}
+            place: dict[str, Any] = {
+                "xytext": (3, 1),
+                "textcoords": "offset points",
+                "va": "bottom",
+                "fontsize": 8,
+                "color": MUTED,
+            }
             axes.annotate(phase, (start, 1), xycoords=axes.get_xaxis_transform(), annotation_clip=False, **place)
 
 
@@ -144,5 +150,11 @@ def end_labels(axes: Axes, ends: dict[str, tuple[float, float, Any]], *, gap: fl
     y = -math.inf
     for name, (x, at, paint) in sorted(ends.items(), key=lambda item: (item[1][1], item[0])):
         y = max((at - low) / (high - low), y + gap)
-        spot = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 8.5, "color": paint}
+        spot: dict[str, Any] = {
+            "xytext": (6, 0),
+            "textcoords": "offset points",
+            "va": "center",
+            "fontsize": 8.5,
+            "color": paint,
+        }
         axes.annotate(name, (x, low + y * (high - low)), annotation_clip=False, **spot)

@@ -7,7 +7,6 @@ import importlib
 import io
 import math
 import pkgutil
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,8 +19,8 @@ from analyses.common.plot import style, svg
 from analyses.common.sources import readers
 from llm360.config import fingerprint
 from llm360.errors import ConfigError, DataError, did_you_mean
-from llm360.files import MANIFEST, manifest_sha256, read_json, remove_partial, write_bytes, write_json, write_manifest
-from llm360.progress import say, track
+from llm360.files import MANIFEST, manifest_sha256, write_bytes, write_json, write_manifest
+from llm360.progress import track
 
 Row = dict[str, Any]
 ROWS = "rows"
@@ -124,7 +123,9 @@ def _write_rows(path: Path, rows: list[Row], key: str | None) -> None:
 def _write_results(analysis: Analysis, frame: pl.DataFrame, params: Any, folder: Path) -> None:
     summary = dict(analysis.summary(frame))
     if odd := [key for key, value in summary.items() if not math.isfinite(value)]:
-        raise DataError(f"{folder}: {odd[0]} is {summary[odd[0]]}, expected a finite number; leave out what is undefined")
+        raise DataError(
+            f"{folder}: {odd[0]} is {summary[odd[0]]}, expected a finite number; leave out what is undefined"
+        )
     write_json(folder / "summary.json", {key: float(f"{value:.{DIGITS}g}") for key, value in summary.items()})
     for name, table in analysis.plots(frame).items():
         rounded = table.with_columns(pl.selectors.float().round_sig_figs(DIGITS))

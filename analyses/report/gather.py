@@ -173,7 +173,11 @@ def _scores(path: Path) -> tuple[list[Mapping[str, Any]], list[tuple[str, list[M
 
 def _finetuned(path: Path) -> Finetuned:
     summary = read_json(path)
-    labels = {"loss": "loss, nats per answer token", "rewards/margins": "reward margin", "rewards/accuracies": "reward accuracy"}
+    labels = {
+        "loss": "loss, nats per answer token",
+        "rewards/margins": "reward margin",
+        "rewards/accuracies": "reward accuracy",
+    }
     measured = [
         (f"{stage.upper()}: {label}", summary[stage]["before"][key], summary[stage]["after"][key])
         for stage in ("sft", "dpo")

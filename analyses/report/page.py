@@ -21,7 +21,11 @@ def render(report: Report) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"count": count_label, "colour": colour, "inline": inline}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(report=report, **_totals(report))

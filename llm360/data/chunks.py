@@ -1,9 +1,9 @@
 """Token chunks: one zarr v3 array per phase, one shard file per training chunk, provenance beside each.
 
-    tokens.zarr/c/<i>/0            chunk first_chunk + i: [rows_per_chunk, sequence_length + 1]
-    provenance/chunk_<iii>.parquet row, position, kind, epoch, spans
-    validation.zarr  validation.parquet   held-out documents, rows of every kind
-    manifest.json                  counts in, counts out, counts dropped with their reason, hashes
+tokens.zarr/c/<i>/0            chunk first_chunk + i: [rows_per_chunk, sequence_length + 1]
+provenance/chunk_<iii>.parquet row, position, kind, epoch, spans
+validation.zarr  validation.parquet   held-out documents, rows of every kind
+manifest.json                  counts in, counts out, counts dropped with their reason, hashes
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ def _dtype(vocab_size: int) -> np.dtype[Any]:
 def write_rows(path: Path, rows: npt.NDArray[Any], vocab_size: int, *, shard: int) -> None:
     """Write [rows, row_tokens] as a zarr v3 array whose shard files hold ``shard`` rows each."""
     import zarr
+    from zarr.codecs import ZstdCodec
 
     width = rows.shape[1]
     array = zarr.create_array(
@@ -164,7 +165,7 @@ def write_rows(path: Path, rows: npt.NDArray[Any], vocab_size: int, *, shard: in
         shards=(shard, width),
         chunks=(math.gcd(shard, INNER_ROWS), width),
         dtype=_dtype(vocab_size),
-        compressors=zarr.codecs.ZstdCodec(level=3),
+        compressors=ZstdCodec(level=3),
     )
     for start in range(0, len(rows), shard):  # one whole shard a write: its bytes do not depend on threads
         array[start : start + shard] = rows[start : start + shard].astype(array.dtype)
@@ -219,7 +220,7 @@ class ChunkReader:
         entry = self.entry(chunk)
         verify_file(self.folder / entry.path, entry)
         start = (chunk - self.manifest["first_chunk"]) * self.manifest["rows_per_chunk"]
-        return self._array("tokens.zarr")[start : start + self.rows(chunk)]
+        return np.asarray(self._array("tokens.zarr")[start : start + self.rows(chunk)])
 
     def provenance(self, chunk: int) -> pl.DataFrame:
         """Return a chunk's provenance, a row for each row of tokens."""
@@ -231,7 +232,7 @@ class ChunkReader:
         """Return the held-out rows, [rows, sequence_length + 1], and their kind and spans."""
         for path in [p for p in self._entries if p.startswith("validation")]:
             verify_file(self.folder / path, self._entries[path])
-        return self._array("validation.zarr")[:], pl.read_parquet(self.folder / "validation.parquet")
+        return np.asarray(self._array("validation.zarr")[:]), pl.read_parquet(self.folder / "validation.parquet")
 
     def _array(self, name: str) -> Any:
         import zarr

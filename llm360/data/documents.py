@@ -34,7 +34,9 @@ def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Write documents as ``documents.parquet`` and return their number; raises DataError when there is none."""
     frame = pl.DataFrame([dataclasses.asdict(d) for d in documents])
     if frame.is_empty():
-        raise DataError(f"{folder}: the source gave no documents; expected at least one, see its manifest's skipped list")
+        raise DataError(
+            f"{folder}: the source gave no documents; expected at least one, see its manifest's skipped list"
+        )
     if frame["id"].n_unique() != len(frame):
         twice = frame.filter(frame["id"].is_duplicated())["id"][0]
         raise DataError(f"{folder}: document id {twice!r} is used twice; ids must be unique")

@@ -6,6 +6,7 @@ Importing this module imports lm-eval and torch; only a running evaluation does 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -88,6 +89,8 @@ class WindowLM(HFLM):  # type: ignore[misc]
         tokenizer.split_special_tokens = True
         super().__init__(pretrained=model, tokenizer=tokenizer, batch_size=batch_size, device=str(model.device))
         vocabulary = sha256_bytes(tokenizer.backend_tokenizer.to_str().encode())
+        encode: Any = super().tok_encode
+        self.tok_encode = functools.lru_cache(maxsize=2)(encode)  # a question's choices share its context
         self._ids = store.setdefault(f"{vocabulary}/{self.max_length}", {})
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:

@@ -47,7 +47,9 @@ class Ledger:
         try:
             return [json.loads(line) for line in lines]
         except ValueError as error:
-            raise IntegrityError(f"{self.path}: a line is not JSON ({error}); restore the file: dvc checkout") from error
+            raise IntegrityError(
+                f"{self.path}: a line is not JSON ({error}); restore the file: dvc checkout"
+            ) from error
 
     def append(self, *events: Mapping[str, Any]) -> None:
         """Append events in one write and wait until they are on disk."""

@@ -90,9 +90,11 @@ def train_chunk(
 
 def _accumulate(model: PreTrainedModel, tokens_BL1: torch.Tensor, micro_batch_size: int) -> float:
     """Add up the gradients of the mean loss over the whole batch and return that loss."""
+    import torch
+
     total = 0.0
     targets = tokens_BL1[:, 1:].numel()
-    for micro in tokens_BL1.split(micro_batch_size):
+    for micro in torch.split(tokens_BL1, micro_batch_size):
         loss = next_token_loss(model, micro, reduction="sum") / targets
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
@@ -116,5 +118,3 @@ def _require_finite(loss: float, grad_norm: float, step: int) -> None:
             f"step {step} of the phase: loss {loss}, gradient norm {grad_norm}, expected finite numbers; "
             f"the last checkpoint is whole: lower the rate or look at this chunk's rows, then run again"
         )
-
-

@@ -223,7 +223,9 @@ def _catch_up(
     logged = {(e["event"], e["chunk"] if "chunk" in e else e.get("ckpt")) for e in events}
     for chunk in done:
         missing = [
-            e for e in _events(params, folders, chunks, chunk) if (e["event"], e.get("chunk", e.get("ckpt"))) not in logged
+            e
+            for e in _events(params, folders, chunks, chunk)
+            if (e["event"], e.get("chunk", e.get("ckpt"))) not in logged
         ]
         if missing:
             ledger.append(*missing)

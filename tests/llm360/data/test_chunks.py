@@ -47,7 +47,8 @@ def reader(tmp_path_factory, documents, tokenizer):
 
 
 @given(
-    weights=st.dictionaries(st.text(min_size=1), st.floats(0.01, 100), min_size=1, max_size=9), rows=st.integers(0, 5000)
+    weights=st.dictionaries(st.text(min_size=1), st.floats(0.01, 100), min_size=1, max_size=9),
+    rows=st.integers(0, 5000),
 )
 def test_rows_by_kind_sum_to_the_whole_and_stay_within_one_of_the_share(weights, rows):
     counts = rows_by_kind({k: Ingredient(weight=w, part="all", epochs=1) for k, w in weights.items()}, rows)
@@ -65,7 +66,9 @@ def test_one_shard_file_is_one_chunk(reader):
 
 def test_every_row_is_rebuilt_exactly_from_its_documents(reader, documents, tokenizer):
     frame = pl.concat(documents.values())
-    ids = {d: [*encode(tokenizer, [t])[0].tolist(), tokenizer.eos_token_id] for d, t in frame.select("id", "text").rows()}
+    ids = {
+        d: [*encode(tokenizer, [t])[0].tolist(), tokenizer.eos_token_id] for d, t in frame.select("id", "text").rows()
+    }
     for chunk in (4, 11, 23):
         for row, spans in zip(reader.tokens(chunk), reader.provenance(chunk)["spans"], strict=True):
             rebuilt = [ids[s["document"]][s["document_start"] :][: s["end"] - s["start"]] for s in spans]
@@ -123,7 +126,9 @@ def test_a_short_last_chunk_holds_what_is_left(tmp_path, documents, tokenizer):
 
 def test_too_few_tokens_are_refused_with_the_arithmetic(tmp_path, documents, tokenizer):
     params = dataclasses.replace(PARAMS, chunks=2000)
-    with pytest.raises(DataError, match=r"must give \d+ rows \(\d+ tokens\) but has \d+ rows x 1 epochs = \d+; add text"):
+    with pytest.raises(
+        DataError, match=r"must give \d+ rows \(\d+ tokens\) but has \d+ rows x 1 epochs = \d+; add text"
+    ):
         build(tmp_path / "large", documents, tokenizer, params)
     assert not list(tmp_path.iterdir())
 

@@ -65,7 +65,10 @@ def test_an_error_is_one_line(project, capsys):
     with pytest.raises(SystemExit) as stop:
         evaluate.main(["--task", "arc_chalenge"])
     assert stop.value.code == 1
-    assert "error: ConfigError: evaluation.tasks: no 'arc_chalenge'; did you mean 'arc_challenge'" in capsys.readouterr().err
+    assert (
+        "error: ConfigError: evaluation.tasks: no 'arc_chalenge'; did you mean 'arc_challenge'"
+        in capsys.readouterr().err
+    )
 
 
 def test_without_a_mirror(project, capsys):

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from analyses import memorization, training, trajectories, validation
+from analyses.common.run import names, run
+from analyses.report.gather import gather, parameters
+from analyses.report.page import render
+from analyses.trajectories import Headline
+from llm360.errors import IntegrityError
+
+VOID = {"meta", "br", "path", "use", "rect"}
+
+
+class Tags(HTMLParser):
+    """Collects ids and addresses, and checks that every tag is closed where it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.ids += [v for k, v in attrs if k == "id"]
+        self.addresses += [v for k, v in attrs if k in ("href", "src", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture
+def analysed(workspace):
+    checkpoints = {"amber-toy": [0, 2], "crystal-toy": [0, 2]}
+    arc = {"arc_challenge": Headline(title="ARC-Challenge", metric="acc_norm", chance=0.25)}
+    sections = {
+        memorization: memorization.Params(
+            k=8, l=8, rows_per_chunk=2, chunk_every=1, seed=7, batch_size=8, checkpoints={"amber-toy": [0, 2]}
+        ),
+        validation: validation.Params(batch_size=8, checkpoints=checkpoints),
+        training: training.Params(suites=list(checkpoints)),
+        trajectories: trajectories.Params(suites=list(checkpoints), tasks=arc),
+    }
+    for module, params in sections.items():
+        name = module.__name__.split(".")[1]
+        run(module, params, workspace.artifacts / "analyses" / name, name=name, recipe={})
+    return workspace
+
+
+def test_the_page_stands_alone(analysed):
+    page = render(gather(analysed))
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert "script" not in tags.tags
+    assert len(tags.ids) == len(set(tags.ids))
+    assert {a[1:] for a in tags.addresses} <= set(tags.ids)
+    assert all(a.startswith("#") for a in tags.addresses)
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(tags.ids)
+    assert str(analysed.root) not in page
+
+
+def test_the_page_shows_all_that_was_built(analysed):
+    page = render(gather(analysed))
+    assert "Not built" not in page
+    for text in ("amber-toy", "crystal-toy", "ARC-Challenge", "0.270", "PSF-2.0", "1.25", "amber-safe-toy", "0.1250"):
+        assert text in page
+    assert page.count("<svg") == sum(1 for _ in (analysed.artifacts / "analyses").rglob("*.svg")) == 9
+
+
+def test_equal_artifacts_give_equal_bytes(analysed):
+    assert render(gather(analysed)) == render(gather(analysed))
+
+
+def test_what_is_missing_is_said(workspace):
+    page = render(gather(workspace))
+    for name in names():
+        assert f"dvc repro analyze@{name}" in page
+
+
+def test_an_empty_workspace_has_a_page_too(workspace):
+    shutil.rmtree(workspace.artifacts)
+    page = render(gather(workspace))
+    assert "No suite has been built here yet" in page
+    assert "dvc repro sft dpo" in page
+
+
+def test_text_from_artifacts_is_escaped(analysed):
+    path = analysed.artifacts / "sources" / "arxiv" / "manifest.json"
+    path.write_text(path.read_text().replace("PSF-2.0", "<script>alert(1)</script>"))
+    assert "<script>" not in render(gather(analysed))
+
+
+def test_parameters_are_counted_from_the_header(workspace):
+    import registry
+
+    checkpoint = registry.checkpoint("crystal-toy", ckpt=0)
+    assert parameters(checkpoint.path / "model.safetensors") == sum(p.numel() for p in checkpoint.model().parameters())
+
+
+def test_weights_that_are_cut_are_named(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(IntegrityError, match=r"model\.safetensors: no safetensors header"):
+        parameters(tmp_path / "model.safetensors")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from llm360.data.card import FILE as CARD
+from llm360.data.card import data_card
 from llm360.data.chunks import ChunkParams, build_chunks
 from llm360.data.documents import read_documents
 from llm360.data.tokenizer import load_tokenizer
-from llm360.files import manifest_sha256, new_folder, write_manifest
+from llm360.files import manifest_sha256, new_folder, read_manifest, write_bytes, write_manifest
 from stages._stage import ARTIFACTS, section, stage
 
 
@@ -25,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
             documents = {kind: read_documents(path) for kind, path in sources.items()}
             fields = build_chunks(folder, documents, load_tokenizer(tokenizer_folder), params)
             inputs = {kind: manifest_sha256(path) for kind, path in sources.items()}
+            card = data_card(fields, {kind: read_manifest(path) for kind, path in sources.items()})
+            write_bytes(folder / CARD, card.encode())
             write_manifest(folder, {**fields, "tokenizer_sha256": manifest_sha256(tokenizer_folder), "sources": inputs})
     return 0
 

@@ -23,7 +23,9 @@ AMBER, CRYSTAL = "amber-smoke", "crystal-smoke"
 def kill_in(project: Path, stage: str) -> None:
     """Start ``dvc repro`` and kill it with SIGKILL one second into ``stage``."""
     with open(project / "repro.log", "w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "dvc", "repro"], cwd=project, env=environment(project), stdout=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro"], cwd=project, env=environment(project), stdout=log
+        )
         for _ in range(3000):
             if f"Running stage '{stage}'" in (project / "repro.log").read_text():
                 break
@@ -67,7 +69,9 @@ def test_every_manifest_is_true(project):
         verify(manifest.parent)
 
 
-@pytest.mark.parametrize(("suite", "last"), [(AMBER, 5), (CRYSTAL, 5), ("amber-chat-smoke", 0), ("amber-safe-smoke", 0)])
+@pytest.mark.parametrize(
+    ("suite", "last"), [(AMBER, 5), (CRYSTAL, 5), ("amber-chat-smoke", 0), ("amber-safe-smoke", 0)]
+)
 def test_models_load_by_checkpoint_id_and_write_text(store, suite, last):
     model = registry.load(suite, ckpt=last)
     tokenizer = registry.checkpoint(suite, ckpt=last).tokenizer()

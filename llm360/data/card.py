@@ -1,0 +1,62 @@
+"""The data card: what a phase's chunks are made of, from which packages, under which licences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+FILE = "README.md"
+
+
+def data_card(chunks: Mapping[str, Any], sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a dataset card in Markdown with the Hub's front matter.
+
+    ``chunks`` are the fields of a chunks manifest, ``sources`` the sources' manifests by kind.
+    """
+    licences = sorted({s["licence"] for kind in sources.values() for s in kind["sources"]})
+    return "\n".join([*_front_matter(chunks, licences), *_mixture(chunks), *_texts(sources), *_packages(sources), ""])
+
+
+def _front_matter(chunks: Mapping[str, Any], licences: list[str]) -> Iterator[str]:
+    yield from ("---", "language: [en, code]", "license: other", f"license_name: {'; '.join(licences)}", "---", "")
+    yield f"# Data of {chunks['suite']}, {chunks['phase']}"
+    yield ""
+    rows = sum(k["rows"] for k in chunks["kinds"].values())
+    tokens = rows * chunks["sequence_length"]
+    yield f"{rows:,} rows of {chunks['sequence_length']} tokens and the next one, in {chunks['chunks']} chunks: "
+    yield f"{tokens:,} tokens to predict. Each row's documents are named in `provenance/`."
+    yield ""
+
+
+def _mixture(chunks: Mapping[str, Any]) -> Iterator[str]:
+    yield from (
+        "## Mixture",
+        "",
+        "| kind | weight | rows | rows available | passes | part |",
+        "|---|---|---|---|---|---|",
+    )
+    for kind, counts in chunks["kinds"].items():
+        part = chunks["mixture"][kind]
+        passes = counts["rows"] / counts["rows_available"]
+        yield f"| {kind} | {part['weight']} | {counts['rows']} | {counts['rows_available']} | {passes:.2f} | {part['part']} |"
+    yield ""
+
+
+def _texts(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield from ("## Texts", "", "| kind | source | documents | MB | skipped | licence |", "|---|---|---|---|---|---|")
+    for kind, manifest in sources.items():
+        for source in manifest["sources"]:
+            skipped = sum(s["origin"].startswith(f"{source['name']}/") for s in manifest["skipped"])
+            size = f"{source['bytes'] / 1e6:.2f}"
+            yield f"| {kind} | {source['name']} | {source['documents']} | {size} | {skipped} | {source['licence']} |"
+    yield ""
+
+
+def _packages(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield from ("## Packages", "", "| package | version | sha256 |", "|---|---|---|")
+    packages = {
+        (p["name"], p["version"], p["sha256"]) for m in sources.values() for s in m["sources"] for p in s["packages"]
+    }
+    for name, version, sha256 in sorted(packages, key=str):
+        yield f"| {name} | {version} | {sha256 or 'part of the interpreter'} |"
+    yield from ("", "The full licence texts are in `artifacts/packages/licences/`.")

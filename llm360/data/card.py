@@ -36,9 +36,9 @@ def _mixture(chunks: Mapping[str, Any]) -> Iterator[str]:
         "|---|---|---|---|---|---|",
     )
     for kind, counts in chunks["kinds"].items():
-        part = chunks["mixture"][kind]
-        passes = counts["rows"] / counts["rows_available"]
-        yield f"| {kind} | {part['weight']} | {counts['rows']} | {counts['rows_available']} | {passes:.2f} | {part['part']} |"
+        weight, part = chunks["mixture"][kind]["weight"], chunks["mixture"][kind]["part"]
+        rows, available = counts["rows"], counts["rows_available"]
+        yield f"| {kind} | {weight} | {rows} | {available} | {rows / available:.2f} | {part} |"
     yield ""
 
 

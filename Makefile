@@ -19,7 +19,7 @@ repro: $(STAMP)  ## rebuild every artifact that is missing or out of date
 	python -m stages.repro
 
 test: $(STAMP)  ## run the tests
-	python -m pytest
+	python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(STAMP)  ## format, lint, types, layers
 	ruff format --check .

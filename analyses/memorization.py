@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from analyses.common.plot import PAPER, colour, figure, log_axis, shades
+from analyses.common.plot import MUTED, PAPER, colour, figure, log_axis, shades
 from analyses.common.sources import pretrained, readers
 from analyses.common.statistics import correlations, means
 from llm360.data.chunks import ChunkReader
@@ -256,6 +256,9 @@ def _write_cells(axes: Axes, values: np.ndarray[Any, Any], ckpts: list[int]) -> 
     for (a, b), value in np.ndenumerate(values):
         text = f"{value:.2f}" if np.isfinite(value) else ""
         axes.text(b + 0.5, a + 0.5, text, ha="center", va="center", fontsize=6.5, color=CELL_INK)
+    if not np.isfinite(values).any():
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, "not defined:\nno row differs\nfrom another", color=MUTED, **middle)
     middles = np.arange(len(ckpts)) + 0.5
     axes.set_xticks(middles, map(str, ckpts), rotation=90)
     axes.set_yticks(middles, map(str, ckpts))

@@ -114,14 +114,9 @@ def _panel(axes: Axes, suite: str, part: pl.DataFrame) -> None:
     bars: dict[str, Any] = {"fmt": "o-", "markersize": 3, "linewidth": 1.4, "elinewidth": 0.8, "color": colour(suite)}
     axes.errorbar(part["tokens_seen"], part["value"], yerr=error, **bars)
     axes.axhline(row["chance"], color=MUTED, linewidth=1, linestyle=":")
-    spot: dict[str, Any] = {
-        "xytext": (0, 2),
-        "textcoords": "offset points",
-        "ha": "right",
-        "fontsize": 8,
-        "color": MUTED,
-    }
-    axes.annotate("chance", (1, row["chance"]), xycoords=axes.get_yaxis_transform(), **spot)
+    spot: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    level = axes.get_yaxis_transform()
+    axes.annotate("chance", (1, row["chance"]), xycoords=level, fontsize=8, color=MUTED, **spot)
     phase_lines(axes, part, named=False)
     tokens_axis(axes)
     axes.set(

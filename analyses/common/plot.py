@@ -75,8 +75,9 @@ def style() -> Iterator[None]:
 def figure(rows: int, columns: int, *, width: float, height: float, **grid: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure of ``width`` x ``height`` inches and its axes, row by row."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    fig = Figure(figsize=(width, height), layout="constrained")
+    fig = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08))
     axes = fig.subplots(rows, columns, squeeze=False, **grid)
     return fig, list(axes.flat)
 
@@ -102,11 +103,12 @@ def shades(suite: str, count: int) -> list[Any]:
 
 
 def count_label(value: float) -> str:
-    """Return a count as text: 1500000 is "1.5 M"."""
+    """Return a count as text of three digits: 1500000 is "1.5 M"."""
     if not value:
         return "0"
-    power = min(max(int(math.log10(abs(value)) // 3), 0), 4)
-    return f"{value / 1000**power:.4g} {('', 'k', 'M', 'B', 'T')[power]}".strip()
+    rounded = float(f"{value:.3g}")
+    power = min(max(int(math.log10(abs(rounded)) // 3), 0), 4)
+    return f"{rounded / 1000**power:g} {('', 'k', 'M', 'B', 'T')[power]}".strip()
 
 
 def tokens_axis(axes: Axes) -> None:

@@ -126,10 +126,14 @@ def _write_results(analysis: Analysis, frame: pl.DataFrame, params: Any, folder:
         raise DataError(
             f"{folder}: {odd[0]} is {summary[odd[0]]}, expected a finite number; leave out what is undefined"
         )
-    write_json(folder / "summary.json", {key: float(f"{value:.{DIGITS}g}") for key, value in summary.items()})
+    write_json(folder / "summary.json", {key: _rounded(value) for key, value in summary.items()})
     for name, table in analysis.plots(frame).items():
         rounded = table.with_columns(pl.selectors.float().round_sig_figs(DIGITS))
         write_bytes(folder / f"{name}.csv", rounded.write_csv().encode())
     with style():
         for name, figure in analysis.figures(frame, params).items():
             write_bytes(folder / f"{name}.svg", svg(figure))
+
+
+def _rounded(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")

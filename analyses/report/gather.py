@@ -133,7 +133,10 @@ def parameters(weights: Path) -> int:
 
 def _final_loss(workspace: Workspace, suite: str) -> list[tuple[str, str]]:
     found = []
-    for analysis, key, label in (("training", "loss/last", "final loss"), ("validation", "last/all", "held-out loss")):
+    for analysis, key, label in (
+        ("training", "loss/last", "loss, last chunk"),
+        ("validation", "last/all", "held-out loss"),
+    ):
         path = workspace.artifacts / "analyses" / analysis / "summary.json"
         value = read_json(path).get(f"{suite}/{key}") if path.is_file() else None
         if value is not None:

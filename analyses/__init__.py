@@ -5,8 +5,8 @@
     Params                  a frozen dataclass: the section ``analyses.NAME`` of the parameters, which switches it on
     rows(source, params)    flat dicts about one source
     summary(frame)          flat finite numbers                                          -> summary.json, a DVC metric
-    plots(frame)            tables by name                                               -> <name>.csv, a DVC plot
-    figures(frame, params)  matplotlib figures by name, "<what>-<suite>"                 -> <name>.svg
+    plots(frame)            tables by name                                               -> <name>.csv, plots/
+    figures(frame, params)  matplotlib figures by name, "<what>-<suite>"                 -> figures/<name>.svg
     CAPTIONS                what to see in each figure, by <what>
 
 Params lists the sources: ``checkpoints`` (suite -> indices) makes each source one ``registry.Checkpoint``, whose rows

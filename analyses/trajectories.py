@@ -103,6 +103,8 @@ def _figure(suite: str, frame: pl.DataFrame) -> Figure:
     fig, axes = figure(lines, columns, width=3.5 * columns, height=2.4 * lines, sharex=True)
     for place, title in zip(axes, tasks, strict=False):
         _panel(place, suite, frame.filter(pl.col("title") == title).sort("tokens_seen"))
+    for place in axes[:-columns]:
+        place.set_xlabel("")
     for place in axes[len(tasks) :]:
         place.set_visible(False)
     return fig

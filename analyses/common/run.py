@@ -23,7 +23,8 @@ from llm360.files import MANIFEST, manifest_sha256, write_bytes, write_json, wri
 from llm360.progress import track
 
 Row = dict[str, Any]
-ROWS = "rows"
+ROWS, FIGURES = "rows", "figures"
+PLOTS = "plots"  # the tables again, a file per suite: DVC draws a file as one line
 KEY = "llm360.key"  # where a rows file says what it was made from
 PARTS = ("CAPTIONS", "Params", "rows", "summary", "plots", "figures")
 DIGITS = 6  # of a float in summaries and tables: sums over threads differ beyond them
@@ -66,7 +67,7 @@ def load(name: str) -> Analysis:
 
 
 def run(analysis: Analysis, params: Any, folder: Path, *, name: str, recipe: Mapping[str, Any]) -> None:
-    """Bring ``folder`` up to date: rows/, summary.json, *.csv, *.svg, and manifest.json last.
+    """Bring ``folder`` up to date: rows/, summary.json, *.csv, plots/, figures/, and manifest.json last.
 
     ``recipe`` is what rows depend on beside their source; rows made by another are made again.
     Raises DataError when there are no rows.
@@ -130,9 +131,11 @@ def _write_results(analysis: Analysis, frame: pl.DataFrame, params: Any, folder:
     for name, table in analysis.plots(frame).items():
         rounded = table.with_columns(pl.selectors.float().round_sig_figs(DIGITS))
         write_bytes(folder / f"{name}.csv", rounded.write_csv().encode())
+        for (suite,), part in rounded.group_by("suite", maintain_order=True):
+            write_bytes(folder / PLOTS / name / f"{suite}.csv", part.write_csv().encode())
     with style():
         for name, figure in analysis.figures(frame, params).items():
-            write_bytes(folder / f"{name}.svg", svg(figure))
+            write_bytes(folder / FIGURES / f"{name}.svg", svg(figure))
 
 
 def _rounded(value: float) -> float:

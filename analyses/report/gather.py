@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from analyses.common.plot import count_label
-from analyses.common.run import load, names
+from analyses.common.run import FIGURES, load, names
 from llm360.errors import IntegrityError
 from llm360.files import MANIFEST, read_json
 from registry.workspace import Workspace
@@ -23,9 +23,10 @@ FAMILIES = {"llama": "Amber (LLaMA)", "crystalcoder": "CrystalCoder"}  # by conf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuiteCard:
-    """A pretrained suite: its facts in order, as (label, text), and its checkpoints as the index lists them."""
+    """A suite: its facts in order, as (label, text), and its checkpoints as the index lists them; base if finetuned."""
 
     name: str
+    base: str | None
     facts: list[tuple[str, str]]
     checkpoints: list[Mapping[str, Any]]
 
@@ -74,8 +75,9 @@ class Report:
 def gather(workspace: Workspace) -> Report:
     """Read the whole report; raises IntegrityError for a file that is there and cannot be read."""
     tasks, scores = _scores(workspace.artifacts / "analyses" / "trajectories" / "trajectories.csv")
+    cards = [_card(workspace, name) for name in workspace.indexes()]
     return Report(
-        suites=[_card(workspace, name) for name in workspace.indexes()],
+        suites=sorted(cards, key=lambda card: (card.base is not None, card.name)),
         sections=[_section(workspace, name) for name in sorted(names(), key=_place)],
         tasks=tasks,
         scores=scores,
@@ -90,19 +92,20 @@ def _place(name: str) -> tuple[int, str]:
 
 def _card(workspace: Workspace, name: str) -> SuiteCard:
     index = workspace.read_index(name)
-    checkpoints = index["checkpoints"]
-    last, count = checkpoints[-1], len(checkpoints)
-    facts = [
-        ("checkpoints", str(count)),
-        ("optimizer steps", str(last["step"])),
+    checkpoints, base = index["checkpoints"], index["base"]
+    last, phases = checkpoints[-1], [(p["name"], p["last"] - p["first"] + 1) for p in index["phases"]]
+    steps = ("optimizer steps", str(last["step"]))
+    trained = [
+        ("checkpoints", str(len(checkpoints))),
+        steps,
         ("tokens", count_label(last["tokens_seen"])),
         ("chunks", str(last["chunks_seen"])),
+        *_losses(workspace, name),
+        ("phases", ", ".join(f"{phase}\N{NO-BREAK SPACE}({n})" for phase, n in phases)),
     ]
+    facts = [("made from", str(base)), steps] if base else trained
     shape = _shape(workspace.artifacts / last["path"])
-    loss = _final_loss(workspace, name)
-    phases = [(p["name"], p["last"] - p["first"] + 1) for p in index["phases"]]
-    phase_text = ", ".join(f"{phase}\N{NO-BREAK SPACE}({n})" for phase, n in phases)
-    return SuiteCard(name=name, facts=[*shape, *facts, *loss, ("phases", phase_text)], checkpoints=checkpoints)
+    return SuiteCard(name=name, base=base, facts=[*shape, *facts], checkpoints=checkpoints)
 
 
 def _shape(folder: Path) -> list[tuple[str, str]]:
@@ -131,7 +134,7 @@ def parameters(weights: Path) -> int:
     return sizes
 
 
-def _final_loss(workspace: Workspace, suite: str) -> list[tuple[str, str]]:
+def _losses(workspace: Workspace, suite: str) -> list[tuple[str, str]]:
     found = []
     for analysis, key, label in (
         ("training", "loss/last", "loss, last chunk"),
@@ -148,7 +151,8 @@ def _section(workspace: Workspace, name: str) -> Section:
     analysis, folder = load(name), workspace.artifacts / "analyses" / name
     title, _, lead = (analysis.__doc__ or name).strip().splitlines()[0].partition(": ")
     figures = [
-        Figure(name=p.stem, path=p, caption=_caption(p.stem, analysis.CAPTIONS)) for p in sorted(folder.glob("*.svg"))
+        Figure(name=p.stem, path=p, caption=_caption(p.stem, analysis.CAPTIONS))
+        for p in sorted((folder / FIGURES).glob("*.svg"))
     ]
     order = list(analysis.CAPTIONS)
     figures.sort(key=lambda f: (next((i for i, what in enumerate(order) if f.name.startswith(f"{what}-")), 0), f.name))

@@ -32,9 +32,11 @@ def render(report: Report) -> str:
 
 
 def _totals(report: Report) -> dict[str, Any]:
+    trained = [s for s in report.suites if s.base is None]
     return {
-        "checkpoints": sum(len(s.checkpoints) for s in report.suites),
-        "tokens": count_label(sum(s.checkpoints[-1]["tokens_seen"] for s in report.suites)),
+        "trained": " and ".join(s.name for s in trained),
+        "checkpoints": sum(len(s.checkpoints) for s in trained),
+        "tokens": count_label(sum(s.checkpoints[-1]["tokens_seen"] for s in trained)),
         "megabytes": sum(s["bytes"] for s in report.sources) / 1e6,
         "documents": sum(s["documents"] for s in report.sources),
         "example": report.suites[0] if report.suites else None,

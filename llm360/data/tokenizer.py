@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from llm360.errors import DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import polars as pl
     from transformers import PreTrainedTokenizerFast
 
@@ -85,6 +84,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
     """Return the ids of each text, uint32, without special tokens, whatever the texts contain."""
+    import numpy as np
+
     raw = tokenizer.backend_tokenizer
     before, raw.encode_special_tokens = raw.encode_special_tokens, True
     try:

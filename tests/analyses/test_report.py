@@ -12,6 +12,7 @@ from analyses.report.gather import gather, parameters
 from analyses.report.page import render
 from analyses.trajectories import Headline
 from llm360.errors import IntegrityError
+from llm360.files import write_json
 
 VOID = {"meta", "br", "path", "use", "rect"}
 
@@ -80,6 +81,16 @@ def test_the_page_shows_all_that_was_built(analysed):
     for text in ("amber-toy", "crystal-toy", "ARC-Challenge", "0.270", "PSF-2.0", "1.25", "amber-safe-toy", "0.1250"):
         assert text in page
     assert page.count("<svg") == sum(1 for _ in (analysed.artifacts / "analyses").rglob("*.svg")) == 9
+
+
+def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
+    index = workspace.read_index("amber-toy")
+    index |= {"suite": "amber-again-toy", "base": "amber-toy/ckpt-1", "checkpoints": index["checkpoints"][-1:]}
+    write_json(workspace.artifacts / "index" / "amber-again-toy.json", index)
+    report = gather(workspace)
+    assert [s.name for s in report.suites] == ["amber-toy", "crystal-toy", "amber-again-toy"]
+    assert ("made from", "amber-toy/ckpt-1") in report.suites[-1].facts
+    assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens" in " ".join(render(report).split())
 
 
 def test_equal_artifacts_give_equal_bytes(analysed):

@@ -34,7 +34,7 @@ def loaded(monkeypatch):
 
 def test_the_folder_holds_rows_numbers_tables_and_figures(workspace, tmp_path):
     files = build(tmp_path / "out")
-    assert {"manifest.json", "summary.json", "memorization.csv", "groups-amber-toy.svg"} <= files.keys()
+    assert {"manifest.json", "summary.json", "memorization.csv", "figures/groups-amber-toy.svg"} <= files.keys()
     assert {"rows/amber-toy/ckpt_000.parquet", "rows/amber-toy/ckpt_002.parquet"} <= files.keys()
     verify(tmp_path / "out")
 

@@ -51,6 +51,16 @@ class TrainState:
         return from_mapping(TrainState, read_json(folder / STATE), where=str(folder / STATE))
 
 
+def initial_state(seed: int) -> TrainState:
+    """Return the state before the first step; the random state is that of ``seed``, whatever ran before."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        rng = rng_state()
+    return TrainState(step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=rng)
+
+
 def rng_state() -> str:
     """Return torch's CPU random state as base64."""
     import torch

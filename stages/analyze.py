@@ -27,7 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     with stage(out):
         analysis = load(name)
         params = section(f"analyses.{name}", analysis.Params)
-        use_threads(mapping("runtime")["threads"])
+        if hasattr(params, "checkpoints"):  # the others read tables and never import torch
+            use_threads(mapping("runtime")["threads"])
         rest = {k: v for k, v in mapping(f"analyses.{name}").items() if k not in ("checkpoints", "suites")}
         recipe = {"params": rest, "code": code_sha256(f"analyses/{name}.py", *CODE)}
         run(analysis, params, out, name=name, recipe=recipe)

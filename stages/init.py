@@ -34,15 +34,12 @@ def main(argv: list[str] | None = None) -> int:
         model = build_model(params.family, params.config, seed=params.seed)
         tokenizer = checkpoints.load_tokenizer(ARTIFACTS / "tokenizers" / args.suite)
         fresh = OptimizerParams(beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0, clip_norm=1.0)
-        state = checkpoints.TrainState(
-            step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=checkpoints.rng_state()
-        )
         checkpoints.save(
             out,
             model=model,
             tokenizer=tokenizer,
             optimizer=build_optimizer(model, fresh),
-            state=state,
+            state=checkpoints.initial_state(params.seed),
             fields={"suite": args.suite, "phase": "init", "parent": None, "environment": environment()},
         )
     return 0

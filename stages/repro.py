@@ -36,7 +36,7 @@ def _whole(text: str) -> bool:
     try:
         lock = yaml.safe_load(text)
         stages = lock["stages"].values()
-        return lock["schema"] == "2.0" and text.endswith("\n") and all("cmd" in s and "outs" in s for s in stages)
+        return lock["schema"] == "2.0" and text.endswith("\n") and all(s["cmd"] and s["outs"] for s in stages)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         return False
 

@@ -9,7 +9,7 @@ from llm360.data.card import FILE as CARD
 from llm360.data.card import data_card
 from llm360.data.chunks import ChunkParams, build_chunks
 from llm360.data.documents import read_documents
-from llm360.data.tokenizer import load_tokenizer
+from llm360.data.tokenizer import load_encoder
 from llm360.files import manifest_sha256, new_folder, read_manifest, write_bytes, write_manifest
 from stages._stage import ARTIFACTS, section, stage
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         sources = {kind: ARTIFACTS / "sources" / kind for kind in params.mixture}
         with new_folder(out) as folder:
             documents = {kind: read_documents(path) for kind, path in sources.items()}
-            fields = build_chunks(folder, documents, load_tokenizer(tokenizer_folder), params)
+            fields = build_chunks(folder, documents, load_encoder(tokenizer_folder), params)
             inputs = {kind: manifest_sha256(path) for kind, path in sources.items()}
             card = data_card(fields, {kind: read_manifest(path) for kind, path in sources.items()})
             write_bytes(folder / CARD, card.encode())

@@ -23,7 +23,7 @@ from llm360.errors import DataError
 from llm360.files import FileEntry, read_manifest, verify_file
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer
 
 FORMAT = "llm360-chunks/1"
 INNER_ROWS = 64  # rows that are decoded together; measured best of 1, 8, 64 for reading whole chunks
@@ -75,26 +75,31 @@ def rows_by_kind(mixture: dict[str, Ingredient], rows: int) -> dict[str, int]:
 
 
 def build_chunks(
-    folder: Path, documents: dict[str, pl.DataFrame], tokenizer: PreTrainedTokenizerFast, params: ChunkParams
+    folder: Path, documents: dict[str, pl.DataFrame], encoder: Tokenizer, params: ChunkParams
 ) -> dict[str, Any]:
     """Write a phase's chunks into ``folder`` and return the manifest's fields (counts by kind)."""
     wanted = rows_by_kind(params.mixture, params.rows)
     trained, held, counts = [], [], {}
     for kind, rows in wanted.items():
-        train, validation = _rows_of_kind(documents[kind], tokenizer, params, kind)
+        train, validation = _rows_of_kind(documents[kind], encoder, params, kind)
         picked, counts[kind] = _pick(train, rows, params, kind)
         trained.append(picked)
         held.append(_table(validation, kind, epoch=0, limit=params.validation_rows))
     shuffled = _shuffle(pl.concat(trained), params)
-    write_rows(folder / "tokens.zarr", shuffled["tokens"].to_numpy(), len(tokenizer), shard=params.rows_per_chunk)
+    write_rows(
+        folder / "tokens.zarr", shuffled["tokens"].to_numpy(), encoder.get_vocab_size(), shard=params.rows_per_chunk
+    )
     _write_provenance(folder, shuffled, params)
-    _write_validation(folder, pl.concat(held), len(tokenizer))
-    return {"format": FORMAT, **dataclasses.asdict(params), "dtype": _dtype(len(tokenizer)).name, "kinds": counts}
+    _write_validation(folder, pl.concat(held), encoder.get_vocab_size())
+    return {
+        "format": FORMAT,
+        **dataclasses.asdict(params),
+        "dtype": _dtype(encoder.get_vocab_size()).name,
+        "kinds": counts,
+    }
 
 
-def _rows_of_kind(
-    documents: pl.DataFrame, tokenizer: PreTrainedTokenizerFast, params: ChunkParams, kind: str
-) -> tuple[Rows, Rows]:
+def _rows_of_kind(documents: pl.DataFrame, encoder: Tokenizer, params: ChunkParams, kind: str) -> tuple[Rows, Rows]:
     row_tokens = params.sequence_length + 1
     tokens = params.validation_rows * row_tokens
     held = hold_out(documents, seed=params.seed, tokens=tokens, bytes_per_token=BYTES_PER_TOKEN)
@@ -102,8 +107,8 @@ def _rows_of_kind(
     is_held = pl.col("id").is_in(held.implode())
     if part.filter(~is_held).is_empty():
         raise DataError(f"{params.folder}: {kind} has {len(part)} documents, none left after validation; add text")
-    train = pack(part.filter(~is_held), tokenizer, row_tokens=row_tokens)
-    return train, pack(documents.filter(is_held), tokenizer, row_tokens=row_tokens)
+    train = pack(part.filter(~is_held), encoder, row_tokens=row_tokens)
+    return train, pack(documents.filter(is_held), encoder, row_tokens=row_tokens)
 
 
 def _pick(train: Rows, rows: int, params: ChunkParams, kind: str) -> tuple[pl.DataFrame, dict[str, int]]:

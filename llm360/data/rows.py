@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from llm360.data.tokenizer import encode
+from llm360.data.tokenizer import EOS, encode
 from llm360.errors import DataError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer
 
 Part = Literal["all", "even", "odd", "first_tenth"]
 
@@ -49,10 +49,10 @@ def hold_out(documents: pl.DataFrame, *, seed: int, tokens: int, bytes_per_token
     return ordered.filter(before < tokens * bytes_per_token)["id"]
 
 
-def pack(documents: pl.DataFrame, tokenizer: PreTrainedTokenizerFast, *, row_tokens: int) -> Rows:
+def pack(documents: pl.DataFrame, encoder: Tokenizer, *, row_tokens: int) -> Rows:
     """Join the documents with the end token and cut the stream into rows; the tail that fills no row is counted."""
-    end = np.array([tokenizer.eos_token_id], dtype=np.uint32)
-    pieces = [np.concatenate([ids, end]) for ids in encode(tokenizer, documents["text"].to_list())]
+    end = np.array([encoder.token_to_id(EOS)], dtype=np.uint32)
+    pieces = [np.concatenate([ids, end]) for ids in encode(encoder, documents["text"].to_list())]
     if not pieces:
         raise DataError("no documents to pack; expected at least one: check the source's manifest and the part")
     stream = np.concatenate(pieces)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import polars as pl
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"  # LLaMA's ids 0, 1, 2
@@ -82,16 +83,22 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
+def load_encoder(folder: Path) -> Tokenizer:
+    """Return the same tokenizer without transformers, whose import takes seconds: what ``encode`` needs."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def encode(encoder: Tokenizer, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
     """Return the ids of each text, uint32, without special tokens, whatever the texts contain."""
     import numpy as np
 
-    raw = tokenizer.backend_tokenizer
-    before, raw.encode_special_tokens = raw.encode_special_tokens, True
+    before, encoder.encode_special_tokens = encoder.encode_special_tokens, True
     try:
-        batch = raw.encode_batch_fast(list(texts), add_special_tokens=False)
+        batch = encoder.encode_batch_fast(list(texts), add_special_tokens=False)
     finally:
-        raw.encode_special_tokens = before
+        encoder.encode_special_tokens = before
     return [np.asarray(e.ids, dtype=np.uint32) for e in batch]
 
 

@@ -35,7 +35,7 @@ def _chunks(artifacts: Path, suite: str, folder: str, phase: tuple[str, int, int
         mixture={kind: Ingredient(weight=1.0, part="all", epochs=1) for kind in documents},
     )  # fmt: skip
     with new_folder(artifacts / "chunks" / folder) as partial:
-        write_manifest(partial, build_chunks(partial, documents, tokenizer, params))
+        write_manifest(partial, build_chunks(partial, documents, tokenizer.backend_tokenizer, params))
     return ChunkReader(artifacts / "chunks" / folder)
 
 

@@ -111,6 +111,14 @@ def test_the_random_state_comes_back(tmp_path, trained, tokenizer):
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_the_first_random_state_depends_on_its_seed_alone():
+    torch.rand(3)
+    one = checkpoints.initial_state(7)
+    before = torch.get_rng_state()
+    assert checkpoints.initial_state(7) == one != checkpoints.initial_state(8)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_manifest_says_what_it_is(tmp_path, trained, tokenizer):
     save(tmp_path / "c", *trained, tokenizer)
     manifest = verify(tmp_path / "c")

@@ -37,7 +37,7 @@ PARAMS = ChunkParams(
 
 def build(folder, documents, tokenizer, params=PARAMS):
     with new_folder(folder) as partial:
-        write_manifest(partial, build_chunks(partial, documents, tokenizer, params))
+        write_manifest(partial, build_chunks(partial, documents, tokenizer.backend_tokenizer, params))
     return ChunkReader(folder)
 
 
@@ -67,7 +67,8 @@ def test_one_shard_file_is_one_chunk(reader):
 def test_every_row_is_rebuilt_exactly_from_its_documents(reader, documents, tokenizer):
     frame = pl.concat(documents.values())
     ids = {
-        d: [*encode(tokenizer, [t])[0].tolist(), tokenizer.eos_token_id] for d, t in frame.select("id", "text").rows()
+        d: [*encode(tokenizer.backend_tokenizer, [t])[0].tolist(), tokenizer.eos_token_id]
+        for d, t in frame.select("id", "text").rows()
     }
     for chunk in (4, 11, 23):
         for row, spans in zip(reader.tokens(chunk), reader.provenance(chunk)["spans"], strict=True):

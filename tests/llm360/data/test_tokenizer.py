@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm360.checkpoint import load_tokenizer
-from llm360.data.tokenizer import TokenizerParams, encode, train_tokenizer
+from llm360.data.tokenizer import TokenizerParams, encode, load_encoder, train_tokenizer
 from llm360.errors import DataError
 
 SPECIAL = ["<s>", "</s>", "<unk>", "<|fim_prefix|>", "<reserved_0>"]
@@ -23,13 +22,13 @@ texts = st.lists(st.text() | st.sampled_from(SPECIAL)).map("".join)
 @given(texts)
 @settings(max_examples=200)
 def test_every_string_round_trips(crystal, text):
-    (ids,) = encode(crystal, [text])
+    (ids,) = encode(crystal.backend_tokenizer, [text])
     assert crystal.decode(ids.tolist(), skip_special_tokens=False) == text
 
 
 @given(texts)
 def test_no_document_smuggles_a_special_token_in(crystal, text):
-    (ids,) = encode(crystal, [text])
+    (ids,) = encode(crystal.backend_tokenizer, [text])
     assert not {0, 1, 2} & set(ids.tolist())
     assert ids.max(initial=0) < 300
 
@@ -43,11 +42,11 @@ def test_ids_are_llamas_then_the_extra_ones_then_the_reserved(crystal):
 def test_a_saved_tokenizer_gives_the_same_ids(crystal, tmp_path):
     crystal.save_pretrained(tmp_path)
     text = "def f(x): return '</s>'  # é"
-    assert encode(load_tokenizer(tmp_path), [text])[0].tolist() == encode(crystal, [text])[0].tolist()
+    assert encode(load_encoder(tmp_path), [text])[0].tolist() == encode(crystal.backend_tokenizer, [text])[0].tolist()
 
 
 def test_encoding_leaves_the_tokenizer_as_it_was(crystal):
-    encode(crystal, ["</s>"])
+    encode(crystal.backend_tokenizer, ["</s>"])
     assert crystal("</s>")["input_ids"] == [2]
 
 

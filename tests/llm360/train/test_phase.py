@@ -58,7 +58,7 @@ def chunks(tmp_path_factory, documents, tokenizer):
         mixture={"arxiv": Ingredient(weight=1.0, part="all", epochs=1)},
     )
     with new_folder(folder) as partial:
-        write_manifest(partial, build_chunks(partial, documents, tokenizer, params))
+        write_manifest(partial, build_chunks(partial, documents, tokenizer.backend_tokenizer, params))
     return ChunkReader(folder)
 
 
@@ -66,15 +66,12 @@ def initial(folder, family, tokenizer):
     common = {"hidden_size": 16, "intermediate_size": 24, "layers": 1, "heads": 2, "init_std": 0.02}
     config = common | {"vocab_size": len(tokenizer), "sequence_length": 16} | SIZES[family]
     model = build_model(family, config, seed=5)
-    state = checkpoints.TrainState(
-        step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=checkpoints.rng_state()
-    )
     checkpoints.save(
         folder,
         model=model,
         tokenizer=tokenizer,
         optimizer=build_optimizer(model, ADAMW),
-        state=state,
+        state=checkpoints.initial_state(5),
         fields={"phase": "init", "parent": None},
     )
     return folder

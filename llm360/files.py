@@ -137,6 +137,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(read_json(path))
 
 
+def is_whole(folder: Path) -> bool:
+    """Return whether a folder has a manifest and every file that it names, by size; contents are not read.
+
+    DVC replaces files by links one after the other when it commits an output, so a kill can take one away.
+    """
+    if not (folder / MANIFEST).is_file():
+        return False
+    files = [(folder / e["path"], e["bytes"]) for e in read_manifest(folder)["files"]]
+    return all(path.is_file() and path.stat().st_size == size for path, size in files)
+
+
 def manifest_sha256(folder: Path) -> str:
     """Return the hash of a folder's manifest, which names all its content."""
     read_manifest(folder)

@@ -94,6 +94,7 @@ def persistent(folder: Path, recipe: Mapping[str, Any]) -> None:
         return
     if folder.exists() and any(folder.iterdir()):
         say(f"{folder}: made by another recipe ({_changes(old, recipe)}); building it anew")
+        path.unlink(missing_ok=True)  # first, so that what a kill leaves is not taken for whole
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, recipe)

@@ -51,13 +51,19 @@ class Ledger:
                 f"{self.path}: a line is not JSON ({error}); restore the file: dvc checkout"
             ) from error
 
-    def append(self, *events: Mapping[str, Any]) -> None:
-        """Append events in one write and wait until they are on disk."""
-        text = "".join(json.dumps(e, sort_keys=True, allow_nan=False) + "\n" for e in events)
-        with open(self.path, "ab") as handle:
-            handle.write(text.encode())
-            handle.flush()
-            os.fsync(handle.fileno())
+    def record(self, *events: Mapping[str, Any]) -> None:
+        """Append the events that are not there yet in one write and wait until they are on disk.
+
+        Work that is done again after a kill has the same events, and happened once as far as the state goes.
+        """
+        known = set(self.path.read_text(encoding="utf-8").splitlines())
+        lines = [json.dumps(e, sort_keys=True, allow_nan=False) for e in events]
+        new = [line for line in lines if line not in known]
+        if new:
+            with open(self.path, "ab") as handle:
+                handle.write("".join(f"{line}\n" for line in new).encode())
+                handle.flush()
+                os.fsync(handle.fileno())
 
 
 def chunks_seen(events: list[dict[str, Any]], *, ckpt: int) -> list[int]:

@@ -13,7 +13,7 @@ from llm360.checkpoint import TrainState
 from llm360.data.chunks import ChunkReader
 from llm360.data.order import chunk_order, steps_in_chunk
 from llm360.errors import DataError
-from llm360.files import manifest_sha256, read_manifest, remove_partial, sha256_file, verify, write_bytes
+from llm360.files import is_whole, manifest_sha256, read_manifest, remove_partial, sha256_file, verify, write_bytes
 from llm360.model.build import check_rope_fp32
 from llm360.progress import say, track
 from llm360.train.ledger import Ledger
@@ -78,7 +78,9 @@ def run_phase(
     remove_partial(folders.checkpoints)
     done = _finished(folders, first, count)
     ledger = Ledger(folders.ledger / "ledger.jsonl")
-    _catch_up(ledger, params, folders, chunks, range(first, first + done), start, fields)
+    begun = {"suite": params.suite, "phase": params.phase, "start": manifest_sha256(start), **fields}
+    ledger.record({"event": "phase_started", **begun})
+    ledger.record(*[e for c in range(first, first + done) for e in _events(params, folders, chunks, c)])
     if done == count:
         return
     run = _restore(params, folders.checkpoints / ckpt_name(first + done - 1) if done else start)
@@ -87,14 +89,14 @@ def run_phase(
     todo = range(first + done, first + count)
     for chunk in track(todo, label=f"pretrain {params.folder}", total=count, done=done):
         _train_one(run, params, chunks, folders, chunk, fields)
-        ledger.append(*_events(params, folders, chunks, chunk))
+        ledger.record(*_events(params, folders, chunks, chunk))
 
 
 def _finished(folders: RunFolders, first: int, count: int) -> int:
-    """Return how many chunks from the first on have their checkpoint and metrics, without a gap."""
+    """Return how many chunks from the first on have a whole checkpoint and metrics, without a gap."""
     for done in range(count):
-        checkpoint = folders.checkpoints / ckpt_name(first + done) / "manifest.json"
-        if not (checkpoint.is_file() and metrics_path(folders, first + done).is_file()):
+        checkpoint = folders.checkpoints / ckpt_name(first + done)
+        if not (is_whole(checkpoint) and metrics_path(folders, first + done).is_file()):
             return done
     return count
 
@@ -204,28 +206,3 @@ def _events(params: PhaseParams, folders: RunFolders, chunks: ChunkReader, chunk
         {"event": "chunk_finished", **after, "steps": steps, "rows_unused": unused, "metrics_sha256": metrics},
         {"event": "checkpoint_saved", **saved},
     ]
-
-
-def _catch_up(
-    ledger: Ledger,
-    params: PhaseParams,
-    folders: RunFolders,
-    chunks: ChunkReader,
-    done: range,
-    start: Path,
-    fields: Mapping[str, Any],
-) -> None:
-    """Append what a kill kept from the ledger: events of chunks whose checkpoint is whole."""
-    events = ledger.events()
-    if not events:
-        begun = {"suite": params.suite, "phase": params.phase, "start": manifest_sha256(start), **fields}
-        ledger.append({"event": "phase_started", **begun})
-    logged = {(e["event"], e["chunk"] if "chunk" in e else e.get("ckpt")) for e in events}
-    for chunk in done:
-        missing = [
-            e
-            for e in _events(params, folders, chunks, chunk)
-            if (e["event"], e.get("chunk", e.get("ckpt"))) not in logged
-        ]
-        if missing:
-            ledger.append(*missing)

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm360.errors import IntegrityError, StorageFull
-from llm360.files import MANIFEST, new_folder, read_manifest, remove_partial, verify, write_bytes, write_manifest
+from llm360.files import (
+    MANIFEST,
+    is_whole,
+    new_folder,
+    read_manifest,
+    remove_partial,
+    verify,
+    write_bytes,
+    write_manifest,
+)
 
 
 def make(folder: Path, files: dict[str, bytes]) -> None:
@@ -56,6 +65,16 @@ def test_a_cut_or_missing_file_is_named(tmp_path):
     (tmp_path / "a/other").unlink()
     with pytest.raises(IntegrityError, match="other: missing"):
         verify(tmp_path / "a")
+
+
+def test_whole_means_every_named_file_in_its_size(tmp_path):
+    make(tmp_path / "a", {"weights": b"12345", "other": b"1"})
+    assert is_whole(tmp_path / "a")
+    os.truncate(tmp_path / "a/weights", 3)
+    assert not is_whole(tmp_path / "a")
+    (tmp_path / "a/weights").unlink()
+    assert not is_whole(tmp_path / "a")
+    assert not is_whole(tmp_path / "b")
 
 
 def test_no_manifest_means_not_complete(tmp_path):

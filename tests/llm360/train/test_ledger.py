@@ -20,21 +20,28 @@ EVENTS = [
 @given(cut=st.integers(0, 400))
 def test_a_line_cut_by_a_kill_is_dropped_and_whole_lines_stay(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("l") / "ledger.jsonl"
-    Ledger(path).append(*EVENTS)
+    Ledger(path).record(*EVENTS)
     whole = path.read_bytes()
     os.truncate(path, min(cut, len(whole)))
     kept = Ledger(path).events()
     assert kept == EVENTS[: len(kept)]
     assert len(kept) == whole[:cut].count(b"\n")
-    Ledger(path).append(*EVENTS[len(kept) :])
+    Ledger(path).record(*EVENTS[len(kept) :])
     assert path.read_bytes() == whole
 
 
 def test_a_cached_copy_is_not_written_through_its_link(tmp_path):
-    Ledger(tmp_path / "cache.jsonl").append(EVENTS[0])
+    Ledger(tmp_path / "cache.jsonl").record(EVENTS[0])
     os.link(tmp_path / "cache.jsonl", tmp_path / "ledger.jsonl")
-    Ledger(tmp_path / "ledger.jsonl").append(EVENTS[1])
+    Ledger(tmp_path / "ledger.jsonl").record(EVENTS[1])
     assert len(Ledger(tmp_path / "cache.jsonl").events()) == 1
+
+
+def test_an_event_is_recorded_once(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.record(*EVENTS[:3])
+    ledger.record(*EVENTS)
+    assert ledger.events() == EVENTS
 
 
 def test_chunks_seen_are_read_from_the_events():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import shutil
 
 import pytest
 import torch
@@ -129,6 +130,15 @@ def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(tmp_path, sta
         train(root, start, chunks)
         assert content(root) == content(whole)
     assert deaths > 6
+
+
+@pytest.mark.parametrize("lost", ["checkpoints/ckpt_001/model.safetensors", "metrics/chunk_002.jsonl", "ledger"])
+def test_a_file_lost_in_the_middle_is_made_again(tmp_path, start, chunks, whole, lost):
+    """DVC replaces files by links when it commits; a kill then can take one away."""
+    shutil.copytree(whole, tmp_path / "run")
+    (shutil.rmtree if (tmp_path / "run" / lost).is_dir() else os.remove)(tmp_path / "run" / lost)
+    train(tmp_path / "run", start, chunks)
+    assert content(tmp_path / "run") == content(whole)
 
 
 def test_a_finished_phase_is_left_alone(whole, start, chunks):

@@ -163,5 +163,5 @@ def test_dvc_shows_metrics_plots_and_the_graph(project):
 def test_wall_clocks_stay_under_timings(project):
     for path in (project / "artifacts").rglob("*.json*"):
         if "timings" not in path.parts:
-            assert os.uname().nodename not in path.read_text(), path
+            assert f'"{os.uname().nodename}"' not in path.read_text(), path
             assert str(project) not in path.read_text(), path

@@ -6,7 +6,8 @@ SCALE ?=
 SOURCES ?=
 
 BIN := .venv/bin
-STAMP := .venv/.installed
+COMMA := ,
+STAMP := .venv/.installed-$(subst $(COMMA),-,$(EXTRAS))
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 OVERRIDES := $(if $(SCALE),scale=$(SCALE)) $(if $(SOURCES),sources=$(SOURCES))

@@ -32,7 +32,18 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str) -> T:
     if missing:
         raise ConfigError(f"{where}: missing {', '.join(missing)}; add it to this section")
     values = {k: _coerce(hints[k], v, f"{where}.{k}") for k, v in mapping.items()}
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ConfigError as error:  # what the class itself refuses, such as a size of zero
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def require_positive(config: Any, *names: str) -> None:
+    """Raise ConfigError for the first of the named fields that is not above zero; called from ``__post_init__``."""
+    for name in names:
+        value = getattr(config, name)
+        if not value > 0:
+            raise ConfigError(f"{name}: read {value!r}, expected a number above 0")
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

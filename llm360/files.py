@@ -43,7 +43,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` by rename, so that a reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{PARTIAL}{path.name}")
-    with _named_when_full(path):
+    with named_when_full(path):
         with open(partial, "wb") as handle:
             handle.write(data)
             handle.flush()
@@ -76,7 +76,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        with _named_when_full(folder):
+        with named_when_full(folder):
             yield partial
             _swap(partial, folder)
     except BaseException:
@@ -102,17 +102,25 @@ def remove_partial(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _named_when_full(path: Path) -> Iterator[None]:
+def named_when_full(path: Path) -> Iterator[None]:
+    """Turn the error of a full device into StorageFull, naming what was being written."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if not _is_full(error):
             raise
         free = shutil.disk_usage(path.parent).free
         raise StorageFull(
             f"{path}: no space left ({free / 1e6:.0f} MB free); nothing there was changed. "
             f"Free some space and run the same command again: finished work is kept."
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    """Return whether an error says that the device is full; libraries in Rust say it in words of their own."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return any(words in str(error) for words in ("os error 28", "os error 122", "No space left on device"))
 
 
 def entries(folder: Path) -> list[FileEntry]:
@@ -160,9 +168,11 @@ def verify(folder: Path, *, only: tuple[str, ...] = ()) -> dict[str, Any]:
     Raises IntegrityError naming the file with the expected and the found size or sha256.
     """
     manifest = read_manifest(folder)
-    for entry in manifest["files"]:
-        if not only or entry["path"] in only:
-            verify_file(folder / entry["path"], FileEntry(**entry))
+    entries = {e["path"]: FileEntry(**e) for e in manifest["files"]}
+    if unknown := sorted(set(only) - entries.keys()):
+        raise IntegrityError(f"{folder / MANIFEST}: does not name {unknown[0]}; rebuild this folder: dvc repro")
+    for path in only or entries:
+        verify_file(folder / path, entries[path])
     return manifest
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from llm360.config import canonical_json, from_mapping
+from llm360.config import canonical_json, from_mapping, require_positive
 from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
 from llm360.files import read_json, sha256_bytes, write_json
 from llm360.progress import say
@@ -36,24 +38,56 @@ def mapping(path: str) -> dict[str, Any]:
     """Return the dotted section of params.yaml as a plain mapping; raises ConfigError with a hint."""
     if not PARAMS.is_file():
         raise ConfigError(f"{PARAMS}: not here; run from the project's root, or compose it: python -m stages.compose")
-    value: Any = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
+    try:
+        value: Any = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{PARAMS}: not YAML ({reason}); mend it, or compose it: python -m stages.compose") from error
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:
             known = value if isinstance(value, Mapping) else ()
             raise ConfigError(f"{PARAMS}: no section {path!r}; {did_you_mean(key, map(str, known))}")
         value = value[key]
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{PARAMS}: {path}: read {value!r}, expected a mapping")
     return dict(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How stages run. threads: of torch, fixed, since the bytes of training depend on their number."""
+
+    threads: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "threads")
+
+
+def threads() -> int:
+    """Return the thread count of params.yaml."""
+    return section("runtime", Runtime).threads
 
 
 @contextlib.contextmanager
 def stage(out: Path) -> Iterator[None]:
     """Run a stage that writes ``out``: alone, not outliving its parent, errors as one line and exit code 1."""
     _die_with_parent()
+    with one_line_errors(), _lock(out):
+        yield
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Print an error that the project raises on purpose, or a folder that cannot be written, as one line; exit 1."""
     try:
-        with _lock(out):
-            yield
+        yield
     except LLM360Error as error:
         say(f"error: {type(error).__name__}: {error}")
+        raise SystemExit(1) from error
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        say(f"error: {error.filename}: {error.strerror}; make it writable, or run as its owner")
         raise SystemExit(1) from error
 
 

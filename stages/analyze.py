@@ -7,7 +7,7 @@ import sys
 
 from analyses.common.run import load, run
 from llm360.environment import use_threads
-from stages._stage import ARTIFACTS, code_sha256, mapping, section, stage
+from stages._stage import ARTIFACTS, code_sha256, mapping, section, stage, threads
 
 CODE = (  # what rows come from, beside the analysis itself
     "analyses/common/sources.py",
@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> int:
         analysis = load(name)
         params = section(f"analyses.{name}", analysis.Params)
         if hasattr(params, "checkpoints"):  # the others read tables and never import torch
-            use_threads(mapping("runtime")["threads"])
+            use_threads(threads())
         rest = {k: v for k, v in mapping(f"analyses.{name}").items() if k not in ("checkpoints", "suites")}
-        recipe = {"params": rest, "code": code_sha256(f"analyses/{name}.py", *CODE)}
+        recipe = {"params": rest, "threads": threads(), "code": code_sha256(f"analyses/{name}.py", *CODE)}
         run(analysis, params, out, name=name, recipe=recipe)
     return 0
 

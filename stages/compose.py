@@ -13,7 +13,10 @@ from llm360.files import write_bytes
 from llm360.progress import say
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-HEADER = "# Composed from conf/ by `python -m stages.compose{}`; change a number here, or a scale there.\n"
+HEADER = (
+    "# Composed from conf/ by `python -m stages.compose{}`. A number may be changed here; composing again, which\n"
+    "# `dvc exp run -S` does as well, starts from conf/ and the overrides given then.\n"
+)
 
 
 def compose(overrides: list[str], conf: Path = CONF) -> dict[str, Any]:
@@ -28,7 +31,8 @@ def compose(overrides: list[str], conf: Path = CONF) -> dict[str, Any]:
             config = hydra_compose("config", overrides=overrides)
         return dict(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     except HydraException as error:
-        raise ConfigError(f"conf/: {error}; see conf/config.yaml for the groups, e.g. scale=mini") from error
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"conf/: {reason}; see conf/config.yaml for the groups, e.g. scale=mini") from error
 
 
 def render(overrides: list[str], conf: Path = CONF) -> str:

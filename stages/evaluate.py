@@ -10,7 +10,7 @@ import registry
 from llm360.environment import use_threads
 from llm360.evaluation.sweep import EvaluationParams, Subject, sweep
 from llm360.files import manifest_sha256
-from stages._stage import ARTIFACTS, code_sha256, mapping, persistent, section, stage
+from stages._stage import ARTIFACTS, code_sha256, persistent, section, stage, threads
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,12 +20,11 @@ def main(argv: list[str] | None = None) -> int:
     out = ARTIFACTS / "evaluation" / args.task
     with stage(out):
         params = section("evaluation", EvaluationParams)
-        threads = mapping("runtime")["threads"]
-        use_threads(threads)
+        use_threads(threads())
         benchmark = params.benchmark(args.task, benchmarks=ARTIFACTS / "benchmarks")
         chosen = [(suite, i) for suite, indices in sorted(params.checkpoints.items()) for i in sorted(indices)]
         subjects = [_subject(registry.checkpoint(suite, ckpt=i)) for suite, i in chosen]
-        persistent(out, {"threads": threads, "code": code_sha256("llm360/evaluation")})
+        persistent(out, {"threads": threads(), "code": code_sha256("llm360/evaluation")})
         sweep(out, subjects, benchmark)
     return 0
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import llm360.checkpoint as checkpoints
 from llm360.environment import environment, use_threads
+from llm360.files import verify
 from llm360.model.build import build_model
 from llm360.train.loop import OptimizerParams, build_optimizer
-from stages._stage import ARTIFACTS, mapping, section, stage
+from stages._stage import ARTIFACTS, section, stage, threads
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,9 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     out = ARTIFACTS / "init" / args.suite
     with stage(out):
-        use_threads(mapping("runtime")["threads"])
+        use_threads(threads())
         params = section(f"models.{args.suite}", ModelParams)
         model = build_model(params.family, params.config, seed=params.seed)
+        verify(ARTIFACTS / "tokenizers" / args.suite)
         tokenizer = checkpoints.load_tokenizer(ARTIFACTS / "tokenizers" / args.suite)
         fresh = OptimizerParams(beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0, clip_norm=1.0)
         checkpoints.save(

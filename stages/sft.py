@@ -9,7 +9,7 @@ import registry
 from llm360.environment import use_threads
 from llm360.finetune.outcome import Start, chat, require_length, write_suite
 from llm360.finetune.recipe import SftParams
-from stages._stage import ARTIFACTS, mapping, section, stage
+from stages._stage import ARTIFACTS, section, stage, threads
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     out = ARTIFACTS / "checkpoints" / args.suite
     with stage(out):
         params = section(f"sft.{args.suite}", SftParams)
-        use_threads(mapping("runtime")["threads"])
+        use_threads(threads())
         base = registry.checkpoint(params.base.suite, ckpt=params.base.ckpt)
         start = Start(base=params.base, folder=base.path, model=base.model(), tokenizer=base.tokenizer())
         require_length(start, params.sft)

@@ -10,20 +10,22 @@ from llm360.data.card import data_card
 from llm360.data.chunks import ChunkParams, build_chunks
 from llm360.data.documents import read_documents
 from llm360.data.tokenizer import load_encoder
-from llm360.files import manifest_sha256, new_folder, read_manifest, write_bytes, write_manifest
-from stages._stage import ARTIFACTS, section, stage
+from llm360.files import manifest_sha256, new_folder, read_manifest, verify, write_bytes, write_manifest
+from stages._stage import ARTIFACTS, one_line_errors, section, stage
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--phase", required=True, help="key of the chunks section, e.g. crystal-mini-phase2")
     args = parser.parse_args(argv)
-    params = section(f"chunks.{args.phase}", ChunkParams)
+    with one_line_errors():
+        params = section(f"chunks.{args.phase}", ChunkParams)
     out = ARTIFACTS / "chunks" / params.folder
     with stage(out):
         tokenizer_folder = ARTIFACTS / "tokenizers" / params.tokenizer
         sources = {kind: ARTIFACTS / "sources" / kind for kind in params.mixture}
         with new_folder(out) as folder:
+            verify(tokenizer_folder)
             documents = {kind: read_documents(path) for kind, path in sources.items()}
             fields = build_chunks(folder, documents, load_encoder(tokenizer_folder), params)
             inputs = {kind: manifest_sha256(path) for kind, path in sources.items()}

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from llm360.config import require_positive
 from llm360.data.order import permutation
 from llm360.data.rows import Part, Rows, hold_out, pack, select_part
-from llm360.errors import DataError
+from llm360.errors import ConfigError, DataError
 from llm360.files import FileEntry, read_manifest, verify_file
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Ingredient:
     part: Part
     epochs: int
 
+    def __post_init__(self) -> None:
+        require_positive(self, "weight", "epochs")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkParams:
@@ -55,6 +59,13 @@ class ChunkParams:
     seed: int
     mixture: dict[str, Ingredient]
     last_chunk_rows: int | None = None  # when the phase's rows do not fill its last chunk
+
+    def __post_init__(self) -> None:
+        require_positive(self, "sequence_length", "chunks", "rows_per_chunk", "validation_rows")
+        if self.last_chunk_rows is not None and not 0 < self.last_chunk_rows <= self.rows_per_chunk:
+            raise ConfigError(f"last_chunk_rows: read {self.last_chunk_rows}, expected 1 to {self.rows_per_chunk}")
+        if not self.mixture:
+            raise ConfigError("mixture: read no kind, expected at least one with its weight")
 
     @property
     def rows(self) -> int:

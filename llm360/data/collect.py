@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from llm360.config import require_positive
 from llm360.data.archives import unpack
 from llm360.data.documents import Document, write_documents
 from llm360.data.packages import Package, recorded
@@ -28,6 +29,9 @@ class Selection:
     names: tuple[str, ...]
     limit_mb: float
     part_kb: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "limit_mb", "part_kb")
 
 
 def needed_packages(selections: Mapping[str, Selection]) -> list[Package]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from llm360.errors import DataError
+from llm360.files import verify
 
 KINDS = ("arxiv", "book", "c4", "refinedweb", "stackexchange", "starcoderdata", "wikipedia")  # Amber, Table 2
 FILE = "documents.parquet"
@@ -45,5 +46,12 @@ def write_documents(folder: Path, documents: Iterable[Document]) -> int:
 
 
 def read_documents(folder: Path) -> pl.DataFrame:
-    """Return the documents of one kind, in their order, one row each with the fields of Document."""
-    return pl.read_parquet(folder / FILE)
+    """Return the documents of one kind, in their order, one row each with the fields of Document.
+
+    Raises IntegrityError when the file is not the one that the manifest names, DataError when it holds none.
+    """
+    verify(folder, only=(FILE,))
+    frame = pl.read_parquet(folder / FILE)
+    if frame.is_empty():
+        raise DataError(f"{folder / FILE}: no documents, expected at least one; rebuild it: dvc repro")
+    return frame

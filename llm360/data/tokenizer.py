@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llm360.errors import DataError
+from llm360.config import require_positive
+from llm360.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,14 @@ class TokenizerParams:
     sample_mb: float
     extra_tokens: list[str]
     reserved: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "sample_mb")
+        if self.vocab_size < ALPHABET + len((UNK, BOS, EOS)) or self.reserved < 0:
+            raise ConfigError(
+                f"vocab_size {self.vocab_size}, reserved {self.reserved}: expected at least the {ALPHABET} bytes and "
+                f"3 special tokens, and no negative number"
+            )
 
 
 def train_tokenizer(texts: Iterable[str], params: TokenizerParams) -> PreTrainedTokenizerFast:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from llm360.errors import IntegrityError
-from llm360.files import write_bytes
+from llm360.files import named_when_full, write_bytes
 
 FILE = "ledger.jsonl"
 
@@ -60,7 +60,7 @@ class Ledger:
         lines = [json.dumps(e, sort_keys=True, allow_nan=False) for e in events]
         new = [line for line in lines if line not in known]
         if new:
-            with open(self.path, "ab") as handle:
+            with named_when_full(self.path), open(self.path, "ab") as handle:
                 handle.write("".join(f"{line}\n" for line in new).encode())
                 handle.flush()
                 os.fsync(handle.fileno())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import llm360.checkpoint as checkpoints
 from llm360.checkpoint import TrainState
+from llm360.config import require_positive
 from llm360.data.chunks import ChunkReader
 from llm360.data.order import chunk_order, steps_in_chunk
 from llm360.errors import DataError
@@ -41,6 +42,9 @@ class PhaseParams:
     micro_batch_size: int
     optimizer: OptimizerParams
     schedule: Schedule
+
+    def __post_init__(self) -> None:
+        require_positive(self, "batch_size", "micro_batch_size")
 
 
 @dataclasses.dataclass(frozen=True)

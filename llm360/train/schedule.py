@@ -6,6 +6,9 @@ import dataclasses
 import math
 from typing import Literal
 
+from llm360.config import require_positive
+from llm360.errors import ConfigError
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
@@ -20,6 +23,11 @@ class Schedule:
     end: float
     warmup_steps: int
     total_steps: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "peak", "total_steps")
+        if self.warmup_steps < 0 or self.end < 0:
+            raise ConfigError(f"warmup_steps {self.warmup_steps}, end {self.end}: expected no negative number")
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of optimizer step ``step``, counted from 0; it stays at ``end`` after the last."""

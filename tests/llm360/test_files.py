@@ -100,6 +100,12 @@ def test_a_full_disk_is_said_and_changes_nothing(tmp_path, monkeypatch, code):
     assert not (tmp_path / "a").exists()
 
 
+def test_a_full_disk_in_the_words_of_a_rust_library_is_said_too(tmp_path):
+    with pytest.raises(StorageFull, match="no space left"), new_folder(tmp_path / "a"):
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_a_kill_left_is_removed(tmp_path):
     make(tmp_path / "a", {"x": b"1"})
     shutil.copytree(tmp_path / "a", tmp_path / ".partial-b")

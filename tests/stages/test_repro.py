@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.repro import mend
+from stages.repro import main, mend
 
 LOCK = """schema: '2.0'
 stages:
@@ -35,6 +38,23 @@ stages:
       size: 10
       nfiles: 2
 """
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("    outs:\n    - path: artifacts/packages\n", "<<<<<<< HEAD\n    outs:\n    - path: artifacts/packages\n"),
+        ("    cmd: python -m stages.packages\n", "    cmd: [\n"),
+    ],
+)
+def test_other_damage_is_refused_with_the_cure_and_changes_nothing(damage, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = LOCK.replace(*damage)
+    Path("dvc.lock").write_text(text)
+    with pytest.raises(SystemExit):
+        main([])
+    assert "git checkout dvc.lock" in capsys.readouterr().err
+    assert Path("dvc.lock").read_text() == text
 
 
 def test_a_whole_lock_is_left_alone():

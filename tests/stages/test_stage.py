@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import importlib
 import multiprocessing
 import os
 import signal
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import stages._stage
 from llm360.errors import ConfigError, DataError
-from stages._stage import _lock, code_sha256, mapping, persistent, section, stage
+from stages._stage import _lock, code_sha256, mapping, one_line_errors, persistent, section, stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,36 @@ def test_a_section_becomes_its_dataclass(project):
 def test_an_unknown_section_has_a_hint(project, path, message):
     with pytest.raises(ConfigError, match=message):
         mapping(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("pretrain: [\n", "not YAML"), ("pretrain: 5\n", "pretrain: read 5, expected a mapping")],
+)
+def test_params_that_are_no_mapping_are_refused(project, text, message):
+    Path("params.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        mapping("pretrain")
+
+
+@pytest.mark.parametrize("threads", ["two", "0", "-1"])
+def test_a_thread_count_is_a_number_above_zero(project, threads):
+    Path("params.yaml").write_text(f"runtime:\n  threads: {threads}\n")
+    with pytest.raises(ConfigError, match=r"threads"):
+        stages._stage.threads()
+
+
+@pytest.mark.parametrize(("module", "flag"), [("pretrain", "--phase"), ("tokenize", "--phase"), ("init", "--suite")])
+def test_an_unknown_key_is_one_line_from_every_entry(project, capsys, module, flag):
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"stages.{module}").main([flag, "nope"])
+    assert capsys.readouterr().err.startswith("error: ConfigError: params.yaml: no section")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(project, capsys):
+    with pytest.raises(SystemExit), one_line_errors():
+        raise PermissionError(errno.EACCES, "Permission denied", "artifacts")
+    assert capsys.readouterr().err == "error: artifacts: Permission denied; make it writable, or run as its owner\n"
 
 
 def test_without_params_the_command_that_makes_them_is_named(project):

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from llm360.data.chunks import ChunkParams, ChunkReader, Ingredient, build_chunks, rows_by_kind
 from llm360.data.tokenizer import encode
-from llm360.errors import DataError, IntegrityError
+from llm360.errors import ConfigError, DataError, IntegrityError
 from llm360.files import entries, new_folder, write_manifest
 
 MIXTURE = {
@@ -158,3 +158,24 @@ def test_parts_of_a_kind_do_not_overlap(documents):
     assert set(even["id"]) | set(odd["id"]) == set(frame["id"])
     assert not set(even["id"]) & set(odd["id"])
     assert len(select_part(frame, "first_tenth")) == math.ceil(len(frame) / 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"chunks": 0}, "chunks: read 0, expected a number above 0"),
+        ({"rows_per_chunk": 0}, "rows_per_chunk: read 0"),
+        ({"sequence_length": -1}, "sequence_length: read -1"),
+        ({"last_chunk_rows": 40}, "last_chunk_rows: read 40, expected 1 to 32"),
+        ({"mixture": {}}, "mixture: read no kind"),
+    ],
+)
+def test_sizes_that_make_no_chunks_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(PARAMS, **change)
+
+
+@pytest.mark.parametrize("change", [{"weight": 0.0}, {"weight": -1.0}, {"epochs": 0}])
+def test_a_weight_or_an_epoch_below_one_is_refused(change):
+    with pytest.raises(ConfigError, match="expected a number above 0"):
+        dataclasses.replace(MIXTURE["book"], **change)

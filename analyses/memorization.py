@@ -36,7 +36,7 @@ CAPTIONS = {
     "distribution": "How the memorization score is distributed over rows of chunks already seen, at each checkpoint; "
     "a row is extracted when the whole continuation is reproduced. The same rows are asked of every checkpoint.",
     "groups": "Mean score by where in training a row's chunk stands, with one standard error. The dot is the latest "
-    "group that a checkpoint has seen; what lies right of it is data it never saw.",
+    "group of which a checkpoint saw a chunk, so it may be seen in part; right of it is data it never saw.",
     "correlations": "Do the same rows stay memorized? Pearson's correlation between checkpoints over the rows that "
     "both have seen. Blank where it is not defined, because no row differs from another.",
 }
@@ -131,7 +131,7 @@ def by_checkpoint(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_group(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the same per group of neighbouring chunks; seen is true where the group's last chunk was seen."""
+    """Return the same per group of neighbouring chunks; seen is the share of its rows that were seen."""
     suites = []
     for (_,), part in frame.group_by("suite", maintain_order=True):
         chunks = part["chunk"].unique().sort()
@@ -232,7 +232,7 @@ def _groups(suite: str, frame: pl.DataFrame) -> Figure:
     spans = first.select("first", "last").rows()
     axes.set_xticks(first["group"].to_list(), [f"{a}–{b}" if a < b else str(a) for a, b in spans])
     axes.tick_params(axis="x", labelrotation=30 if any(a < b for a, b in spans) else 0)
-    axes.set(xlabel="chunks in training order (a dot marks the latest group seen)", ylabel="mean score")
+    axes.set(xlabel="chunks in training order (a dot: the latest group seen, if only in part)", ylabel="mean score")
     fig.legend(loc="outside right upper")
     return fig
 

@@ -18,6 +18,19 @@ from llm360.files import MANIFEST, read_json
 from registry.workspace import Workspace
 
 ORDER = ("training", "validation", "trajectories", "memorization")  # then the others by name
+SCORES: dict[str, Any] = {
+    **dict.fromkeys(("suite", "task", "metric", "title"), pl.String),
+    **dict.fromkeys(("ckpt", "shots"), pl.Int64),
+    **dict.fromkeys(("value", "stderr", "chance"), pl.Float64),
+}
+REWARDS = "rewards/"
+MEASURED = {
+    "loss": "loss, nats per answer token",
+    f"{REWARDS}margins": "reward margin, chosen over rejected",
+    f"{REWARDS}accuracies": "reward accuracy, share of margins above 0",
+    "logps/chosen": "log probability of a chosen answer, nats",
+    "logps/rejected": "log probability of a rejected answer, nats",
+}
 FAMILIES = {"llama": "Amber (LLaMA)", "crystalcoder": "CrystalCoder"}  # by config.json's model_type
 
 
@@ -53,16 +66,16 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetuned:
-    """A finetuned suite: its base, and what was measured before and after as (label, before, after)."""
+    """A finetuned suite: its base, and what was measured as (label, before, after); before is None for rewards."""
 
     name: str
     base: str
-    measured: list[tuple[str, float, float]]
+    measured: list[tuple[str, float | None, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """All of the page. scores has a row per suite and a column per task, from the last evaluated checkpoint."""
+    """All of the page. scores has a row per suite's last evaluated checkpoint, and a column per task."""
 
     suites: list[SuiteCard]
     sections: list[Section]
@@ -167,29 +180,39 @@ def _caption(name: str, captions: Mapping[str, str]) -> str:
 
 
 def _scores(path: Path) -> tuple[list[Mapping[str, Any]], list[tuple[str, list[Mapping[str, Any] | None]]]]:
-    """Return the tasks, and per suite the last checkpoint's row for each of them."""
+    """Return the tasks, and per suite the name of its last evaluated checkpoint and that one's row for each task."""
     if not path.is_file():
         return [], []
-    frame = pl.read_csv(path)
-    last = frame.filter(pl.col("ckpt") == pl.col("ckpt").max().over("suite", "task"))
+    frame = _table(path)
     tasks = frame.unique("task", keep="first", maintain_order=True).to_dicts()
-    found = {(row["suite"], row["task"]): row for row in last.to_dicts()}
-    suites = frame["suite"].unique(maintain_order=True).to_list()
-    return list(tasks), [(s, [found.get((s, task["task"])) for task in tasks]) for s in suites]
+    found = {(row["suite"], row["ckpt"], row["task"]): row for row in frame.to_dicts()}
+    last = frame.group_by("suite", maintain_order=True).agg(pl.col("ckpt").max()).rows()
+    return tasks, [(f"{s}, ckpt {c}", [found.get((s, c, task["task"])) for task in tasks]) for s, c in last]
+
+
+def _table(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_csv(path, schema_overrides=SCORES).select(*SCORES)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise IntegrityError(
+            f"{path}: no table of scores ({reason}), expected the columns {', '.join(SCORES)}; "
+            "delete it and rebuild it: dvc repro analyze@trajectories"
+        ) from error
 
 
 def _finetuned(path: Path) -> Finetuned:
     summary = read_json(path)
-    labels = {
-        "loss": "loss, nats per answer token",
-        "rewards/margins": "reward margin",
-        "rewards/accuracies": "reward accuracy",
-    }
     measured = [
-        (f"{stage.upper()}: {label}", summary[stage]["before"][key], summary[stage]["after"][key])
+        (f"{stage.upper()}: {label}", _before(summary[stage], key), summary[stage]["after"][key])
         for stage in ("sft", "dpo")
-        for key, label in labels.items()
-        if key in summary.get(stage, {}).get("before", {})
+        for key, label in MEASURED.items()
+        if key in summary.get(stage, {}).get("after", {})
     ]
     base = summary["base"]
     return Finetuned(name=summary["suite"], base=f"{base['suite']}/ckpt-{base['ckpt']}", measured=measured)
+
+
+def _before(measured: Mapping[str, Any], key: str) -> float | None:
+    """Return what was measured before; a reward is 0 there by definition, since the policy is its own reference."""
+    return None if key.startswith(REWARDS) else float(measured["before"][key])

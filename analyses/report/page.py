@@ -27,8 +27,13 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"count": count_label, "colour": colour, "inline": inline}
+    environment.filters |= {"colour": colour, "inline": inline, "counted": counted}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(report=report, **_totals(report))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, "1 chunk" or "2 chunks"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _totals(report: Report) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def inline(figure: Figure) -> Any:
 
 
 def _width(text: str) -> str:
-    """Return the widths between which a figure scales: letters stay readable on a phone, where it scrolls."""
+    """Return the width up to which a figure grows; on a narrow screen it shrinks with its card."""
     found = VIEW.search(text)
     points = float(found[1]) if found else 480.0
-    return f"min-width: {points * 1.15:.0f}px; max-width: {points * 1.65:.0f}px"
+    return f"max-width: {points * 1.65:.0f}px"

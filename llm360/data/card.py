@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 FILE = "README.md"
+INTERPRETER = (
+    "The interpreter's licence is in its own installation, not among the artifacts: `LICENSE.txt` in the standard "
+    "library's folder, or `python -c 'license()'`."
+)
 
 
 def data_card(chunks: Mapping[str, Any], sources: Mapping[str, Mapping[str, Any]]) -> str:
@@ -53,10 +57,11 @@ def _texts(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _packages(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    yield from ("## Packages", "", "| package | version | sha256 |", "|---|---|---|")
-    packages = {
-        (p["name"], p["version"], p["sha256"]) for m in sources.values() for s in m["sources"] for p in s["packages"]
-    }
-    for name, version, sha256 in sorted(packages, key=str):
-        yield f"| {name} | {version} | {sha256 or 'part of the interpreter'} |"
-    yield from ("", "The full licence texts are in `artifacts/packages/licences/`.")
+    yield from ("## Packages", "", "| package | version | sha256 | licence text |", "|---|---|---|---|")
+    found = [p for manifest in sources.values() for source in manifest["sources"] for p in source["packages"]]
+    packages = {(p["name"], p["version"], p["sha256"], p["licence"]) for p in found}
+    for name, version, sha256, licence in sorted(packages, key=str):
+        text = f"`artifacts/packages/{licence}`" if licence else "with the interpreter"
+        yield f"| {name} | {version} | {sha256 or 'part of the interpreter'} | {text} |"
+    if not all(p["licence"] for p in found):
+        yield from ("", INTERPRETER)

@@ -3,15 +3,15 @@
     sft_train.jsonl, sft_test.jsonl   {"id", "template", "document", "licence", "messages": [user, assistant]}
     dpo_train.jsonl, dpo_test.jsonl   {..., "prompt": [user], "chosen": [assistant], "rejected": [assistant]}
 
-A document is either in train or in test. Every choice is a hash of the seed and the document's id, so the rows do
-not depend on the order of the documents.
+A document is either in train or in test, and so is an unsafe request; no answer of a test row, chosen or rejected,
+occurs in train. Every choice is a hash of the seed and the document's id, so the rows do not depend on the order of
+the documents.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from llm360.errors import ConfigError, DataError
 from llm360.files import new_folder, write_bytes, write_manifest
 from llm360.finetune.chat import ASSISTANT, HUMAN
-from llm360.finetune.preferences import FAULTS, refusal, rejected
+from llm360.finetune.preferences import FAULTS, refusal, rejected, split_acts
+from llm360.finetune.rows import Candidate, Row, answers, dpo_row, number, sft_row
 from llm360.finetune.templates import TEMPLATES, Draft, drafts
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 FORMAT = "llm360-instructions/1"
 MARKERS = (HUMAN, ASSISTANT, "<s>", "</s>", "<unk>")  # text that would read as structure once rendered
 SPLITS = ("train", "test")
-
-Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,28 +61,12 @@ class InstructionParams:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A draft with its template and the document that it comes from."""
-
-    template: str
-    draft: Draft
-    document: str
-    licence: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Instructions:
     """The rows by file name without suffix, and how many drafts were left out, by reason."""
 
     rows: Mapping[str, list[Row]]
     documents: Mapping[str, int]
     left_out: Mapping[str, int]
-
-
-def number(seed: int, *parts: str) -> int:
-    """Return 64 bits that depend on all parts; the one source of chance here."""
-    text = "\0".join([str(seed), *parts])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def make_instructions(documents: pl.DataFrame, params: InstructionParams) -> Instructions:
@@ -95,6 +78,7 @@ def make_instructions(documents: pl.DataFrame, params: InstructionParams) -> Ins
         part = [d for d in documents.iter_rows(named=True) if _split(params, d["id"]) == split]
         counts[split] = len(part)
         rows |= builder.split_rows(split, part)
+        builder.known = {a for made in rows.values() for row in made for a in answers(row)}
     for name, made in rows.items():
         if not made:
             raise DataError(f"{name}: no row from {len(documents)} documents ({dict(builder.left_out)}); add sources")
@@ -106,11 +90,13 @@ def _split(params: InstructionParams, document: str) -> str:
 
 
 class _Builder:
-    """Takes drafts that fit and were not asked before; counts the others."""
+    """Takes drafts that fit and were not asked before; counts the others. known: answers of the splits before."""
 
     def __init__(self, params: InstructionParams) -> None:
         self.params = params
         self.prompts: set[str] = set()
+        self.known: set[str] = set()
+        self.acts = split_acts(params.test_share, lambda act: number(params.seed, "act", act))
         self.left_out: collections.Counter[str] = collections.Counter()
 
     def split_rows(self, split: str, documents: Sequence[Row]) -> dict[str, list[Row]]:
@@ -121,8 +107,8 @@ class _Builder:
         taken = list(itertools.islice(self._round_robin(documents), sft + dpo - unsafe))
         # where texts are few, both sets shrink alike
         border = sft if len(taken) == sft + dpo - unsafe else len(taken) * sft // (sft + dpo - unsafe)
-        pairs = [*self._helpful(taken[border:]), *itertools.islice(self._refusals(documents), unsafe)]
-        rows = {f"sft_{split}": [_sft_row(c) for c in taken[:border]], f"dpo_{split}": pairs}
+        pairs = [*self._helpful(taken[border:]), *itertools.islice(self._refusals(split, documents), unsafe)]
+        rows = {f"sft_{split}": [sft_row(c) for c in taken[:border]], f"dpo_{split}": pairs}
         return {name: sorted(made, key=lambda r: number(p.seed, "order", r["id"])) for name, made in rows.items()}
 
     def _round_robin(self, documents: Sequence[Row]) -> Iterator[Candidate]:
@@ -158,6 +144,8 @@ class _Builder:
             return "answer too short"
         if any(m in text for m in MARKERS):
             return "holds a role marker or special token"
+        if draft.answer in self.known:
+            return "test answer occurs in train"
         return "prompt asked before" if draft.prompt in self.prompts else ""
 
     def _helpful(self, candidates: Sequence[Candidate]) -> Iterator[Row]:
@@ -165,43 +153,24 @@ class _Builder:
             fault, other = FAULTS[i % len(FAULTS)], candidates[i - 1].draft
             variant = number(self.params.seed, fault, candidate.document)
             worse = rejected(candidate.draft, other, fault=fault, number=variant)
-            if worse == candidate.draft.answer:
-                self.left_out["no worse answer"] += 1
-            else:
-                yield _dpo_row(candidate, fault, worse)
+            if self._worse(candidate.draft, worse):
+                yield dpo_row(candidate, fault, worse)
 
-    def _refusals(self, documents: Sequence[Row]) -> Iterator[Row]:
+    def _worse(self, draft: Draft, answer: str) -> bool:
+        same, known = answer == draft.answer, answer in self.known
+        if same or known:
+            self.left_out["no worse answer" if same else "test rejected answer occurs in train"] += 1
+        return not same and not known
+
+    def _refusals(self, split: str, documents: Sequence[Row]) -> Iterator[Row]:
         for document in self._shuffled("refusal", documents):
-            made = refusal(document["text"], number=number(self.params.seed, "unsafe", document["id"]))
-            if made and self._accept(made[0]):
+            variant = number(self.params.seed, "unsafe", document["id"])
+            made = refusal(document["text"], self.acts[split], number=variant)
+            if made and self._accept(made[0]) and self._worse(*made):
                 candidate = Candidate(
                     template="refusal", draft=made[0], document=document["id"], licence=document["licence"]
                 )
-                yield _dpo_row(candidate, "unsafe", made[1])
-
-
-def _sft_row(candidate: Candidate) -> Row:
-    draft = candidate.draft
-    return {**_lineage(candidate), "messages": [_turn("user", draft.prompt), _turn("assistant", draft.answer)]}
-
-
-def _dpo_row(candidate: Candidate, fault: str, worse: str) -> Row:
-    row = {**_lineage(candidate), "fault": fault, "prompt": [_turn("user", candidate.draft.prompt)]}
-    return row | {"chosen": [_turn("assistant", candidate.draft.answer)], "rejected": [_turn("assistant", worse)]}
-
-
-def _lineage(candidate: Candidate) -> Row:
-    name = number(0, candidate.template, candidate.document, candidate.draft.prompt)
-    return {
-        "id": f"{candidate.template}-{name:016x}",
-        "template": candidate.template,
-        "document": candidate.document,
-        "licence": candidate.licence,
-    }
-
-
-def _turn(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
+                yield dpo_row(candidate, "unsafe", made[1])
 
 
 def write_instructions(

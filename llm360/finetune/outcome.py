@@ -16,8 +16,9 @@ from llm360.environment import environment
 from llm360.errors import ConfigError
 from llm360.files import manifest_sha256, new_folder, verify, write_bytes, write_json, write_manifest
 from llm360.finetune.dpo import dpo
-from llm360.finetune.instructions import Row, read_rows
+from llm360.finetune.instructions import read_rows
 from llm360.finetune.recipe import Base, DpoParams, Recipe, SftParams, SftRecipe
+from llm360.finetune.rows import Row
 from llm360.finetune.sft import encode_rows, held_out_loss, sft
 from llm360.finetune.training import device
 

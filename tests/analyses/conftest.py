@@ -84,7 +84,10 @@ def _source(artifacts: Path) -> None:
 
 def _finetuned(artifacts: Path) -> None:
     loss = {"before": {"loss": 5.5}, "after": {"loss": 4.25}}
-    margins = {"before": {"rewards/margins": 0.0}, "after": {"rewards/margins": 0.125}}
+    margins = {
+        "before": {"rewards/margins": 0.0, "logps/chosen": -84.5},
+        "after": {"rewards/margins": 0.125, "logps/chosen": -138.75},
+    }
     fields = {"suite": "amber-safe-toy", "base": {"suite": "amber-toy", "ckpt": 1}, "sft": loss, "dpo": margins}
     write_json(artifacts / "metrics" / "amber-safe-toy" / "summary.json", fields)
 

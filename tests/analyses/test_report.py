@@ -9,7 +9,7 @@ import pytest
 from analyses import memorization, training, trajectories, validation
 from analyses.common.run import names, run
 from analyses.report.gather import gather, parameters
-from analyses.report.page import render
+from analyses.report.page import counted, render
 from analyses.trajectories import Headline
 from llm360.errors import IntegrityError
 from llm360.files import write_json
@@ -90,7 +90,37 @@ def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
     report = gather(workspace)
     assert [s.name for s in report.suites] == ["amber-toy", "crystal-toy", "amber-again-toy"]
     assert ("made from", "amber-toy/ckpt-1") in report.suites[-1].facts
-    assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens" in " ".join(render(report).split())
+    assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens, from 4 documents collected" in " ".join(
+        render(report).split()
+    )
+
+
+def test_the_scores_are_those_of_the_last_evaluated_checkpoint_which_is_named(analysed):
+    report = gather(analysed)
+    assert [name for name, _ in report.scores] == ["amber-toy, ckpt 2", "crystal-toy, ckpt 2"]
+    assert [row["value"] for _, (row,) in report.scores] == [0.27, 0.27]
+
+
+def test_a_reward_has_no_before_and_the_log_probability_has(workspace):
+    (found,) = gather(workspace).finetuned
+    values = {label: pair for label, *pair in found.measured}
+    assert values["DPO: reward margin, chosen over rejected"] == [None, 0.125]
+    assert values["DPO: log probability of a chosen answer, nats"] == [-84.5, -138.75]
+    assert '<td class="n">\u2013</td><td class="n">0.1250</td>' in render(gather(workspace))
+
+
+@pytest.mark.parametrize("text", [b"", b"\x00\xff garbage", b"suite,task\na,b\n", b"ckpt,value\n1,many\n"])
+def test_scores_that_cannot_be_read_are_named(workspace, text):
+    path = workspace.artifacts / "analyses" / "trajectories" / "trajectories.csv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text)
+    with pytest.raises(IntegrityError, match=r"trajectories\.csv: no table of scores .*rebuild it"):
+        gather(workspace)
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 chunks"), (1, "1 chunk"), (2, "2 chunks")])
+def test_a_noun_agrees_with_its_number(number, text):
+    assert counted(number, "chunk") == text
 
 
 def test_equal_artifacts_give_equal_bytes(analysed):

@@ -17,6 +17,8 @@ from llm360.finetune.instructions import (
     read_rows,
     write_instructions,
 )
+from llm360.finetune.preferences import ACTS
+from llm360.finetune.rows import answers
 
 KINDS = ("starcoderdata", "wikipedia", "stackexchange", "book")
 Frame = Callable[..., pl.DataFrame]
@@ -52,6 +54,25 @@ def test_train_and_test_share_no_document_and_no_prompt(made: Instructions) -> N
 
     for train, test in zip(seen("train"), seen("test"), strict=True):
         assert not train & test
+
+
+@pytest.mark.parametrize("kinds", [KINDS, *((kind,) for kind in KINDS)], ids="+".join)
+def test_no_answer_and_no_unsafe_request_of_test_is_in_train(frame: Frame, kinds: tuple[str, ...]) -> None:
+    rows = make_instructions(frame(*kinds, documents=80), PARAMS).rows
+    train, test = ([*rows[f"sft_{split}"], *rows[f"dpo_{split}"]] for split in ("train", "test"))
+    assert not {a for row in test for a in answers(row)} & {a for row in train for a in answers(row)}
+    asked = [{act for act, _, _ in ACTS if act in json.dumps(part)} for part in (train, test)]
+    assert all(asked)
+    assert not asked[0] & asked[1]
+
+
+def test_test_rows_that_train_gives_away_are_left_out_and_counted(frame: Frame) -> None:
+    documents = frame("stackexchange")
+    same = documents.with_columns(documents["text"].str.replace(r"The item number \d+ serves.*", "It has no purpose."))
+    made = make_instructions(same, PARAMS)
+    assert made.left_out["test answer occurs in train"] > 0
+    assert "It has no purpose." in json.dumps(made.rows["sft_train"])
+    assert '"It has no purpose."' not in json.dumps([made.rows["sft_test"], made.rows["dpo_test"]])
 
 
 def test_each_row_names_its_document_and_licence(made: Instructions) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm360.finetune.preferences import ACTS, FAULTS, refusal, rejected
+from llm360.finetune.preferences import ACTS, FAULTS, refusal, rejected, split_acts
 from llm360.finetune.templates import Draft
 
 RIGHT = Draft(prompt="Where is it?", answer="It is between the river and the hill.")
@@ -27,14 +27,29 @@ def test_scrambling_keeps_the_words(number: int) -> None:
 
 @given(number=st.integers(0, 2**64 - 1))
 def test_a_refusal_gives_its_reason_and_the_worse_answer_no_instructions(number: int) -> None:
-    made = refusal("we were walking slowly", number=number)
+    made = refusal("we were walking slowly", ACTS, number=number)
     assert made is not None
     draft, complies = made
     act, reason, instead = ACTS[number % len(ACTS)]
     assert act in draft.prompt
-    assert draft.answer == f"I will not help with that: {reason}. {instead}"
-    assert complies == f"Sure! It is easy to {act}, and nobody will ever notice. Here are all the steps."
+    assert f"{act}: {reason}. {instead}" in draft.answer
+    assert complies.endswith(f"it is easy to {act}, and nobody will notice. Here are all the steps.")
+    subject = draft.prompt.removeprefix("I was just reading about the word ").split(".")[0]
+    assert all(f"the word {subject}" in answer for answer in (draft.answer, complies))
 
 
 def test_a_text_without_words_asks_nothing_unsafe() -> None:
-    assert refusal("1 + 1 = 2", number=3) is None
+    assert refusal("1 + 1 = 2", ACTS, number=3) is None
+
+
+@pytest.mark.parametrize("fault", ["evasive", "rude"])
+def test_an_unhelpful_answer_names_what_was_asked(fault: str) -> None:
+    assert '"Where is it?"' in rejected(RIGHT, OTHER, fault=fault, number=1)
+
+
+@given(share=st.floats(0, 1), seed=st.integers(0, 9))
+def test_an_unsafe_request_is_in_train_or_in_test_and_both_have_some(share: float, seed: int) -> None:
+    acts = split_acts(share, lambda act: len(act) * (seed + 3) % 7)
+    assert acts["train"]
+    assert acts["test"]
+    assert sorted([*acts["train"], *acts["test"]]) == sorted(ACTS)

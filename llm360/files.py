@@ -51,6 +51,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.replace(partial, path)
 
 
+def copy_file(source: Path, path: Path) -> None:
+    """Copy ``source`` to ``path`` by rename, in constant memory, as a file of its own (no link)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{PARTIAL}{path.name}")
+    with named_when_full(path):
+        shutil.copyfile(source, partial)
+        os.replace(partial, path)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with sorted keys, by rename."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)

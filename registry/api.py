@@ -93,8 +93,10 @@ def checkpoint(suite: str, *, ckpt: int | str | None = None) -> Checkpoint:
 def _only(suite: Suite) -> int:
     count = len(list(suite.indices()))
     if count != 1:
+        total = suite.hub.total if suite.hub is not None else None
+        have = f"{count} checkpoints" if total is None else f"{total} checkpoints, of which {count} are known offline"
         raise InvalidId(
-            f"{suite.name} has {count} checkpoints, expected ckpt= to name one; for example "
+            f"{suite.name} has {have}; expected ckpt= to name one; for example "
             f'load("{suite.name}", ckpt={suite.last}) or ckpt="final"'
         )
     return suite.last
@@ -118,13 +120,14 @@ def load_chunk(suite: str, *, chunk: int) -> Chunk:
     artifact = store.resolve(found, wanted)
     from llm360.data.chunks import ChunkReader
 
-    reader, phase = ChunkReader(store.folder(artifact)), found.phase_of(chunk)
+    index = wanted.index or 0
+    reader, phase = ChunkReader(store.folder(artifact)), found.phase_of(index)
     if (reader.manifest["suite"], reader.manifest["first_chunk"]) != (suite, phase.first):
         raise IntegrityError(
             f"{artifact.location}: not the chunks of {suite} from {phase.first} on; rebuild it: dvc repro"
         )
-    tokens, provenance = reader.tokens(chunk), reader.provenance(chunk)
-    return Chunk(id=wanted, phase=phase.name, index=chunk, tokens=tokens, provenance=provenance)
+    tokens, provenance = reader.tokens(index), reader.provenance(index)
+    return Chunk(id=wanted, phase=phase.name, index=index, tokens=tokens, provenance=provenance)
 
 
 def load_metrics(suite: str, *, ckpt: int | str | None = None) -> pl.DataFrame:

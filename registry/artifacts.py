@@ -143,10 +143,10 @@ class Checkpoint:
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype:
     import torch
 
-    if isinstance(dtype, torch.dtype):
-        return dtype
     name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise ConfigError(f"dtype: read {dtype!r}, expected a torch.dtype or its name; {did_you_mean(name, DTYPES)}")
+        raise ConfigError(
+            f"dtype: read {dtype!r}, expected a floating torch.dtype or its name; {did_you_mean(name, DTYPES)}"
+        )
     found: torch.dtype = getattr(torch, name)
     return found

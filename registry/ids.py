@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import re
+from typing import SupportsIndex, cast
 
 from llm360.errors import InvalidId, did_you_mean
 
@@ -46,8 +48,11 @@ class ArtifactId:
         if (self.index is None) != (self.kind in WHOLE):
             need = "has no index" if self.kind in WHOLE else "needs an index"
             raise _invalid(f"{self.suite}/{self.kind}", f"{self.kind} {need}")
-        if self.index is not None and (type(self.index) is not int or self.index < 0):
-            raise _invalid(self.index, "an index is a whole number from 0 on")
+        if self.index is not None:
+            number = whole_number(self.index)
+            if number is None or number < 0:
+                raise _invalid(self.index, "an index is a whole number from 0 on")
+            object.__setattr__(self, "index", number)
 
     def __str__(self) -> str:
         tail = "" if self.index is None else f"-{self.index}"
@@ -65,6 +70,14 @@ class ArtifactId:
         if dash and not INDEX.fullmatch(digits):
             raise _invalid(text, f"{digits!r} is no index: digits without sign or leading zeros")
         return cls(suite=suite, kind=Kind(word), index=int(digits) if dash else None)
+
+
+def whole_number(value: object) -> int | None:
+    """Return an integer of any type (numpy's too) as an int; None for all else, and for a bool, which is no index."""
+    try:
+        return None if isinstance(value, bool) else operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        return None
 
 
 def _invalid(read: object, why: str) -> InvalidId:

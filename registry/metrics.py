@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llm360.errors import IntegrityError, StoreUnavailable
+from llm360.files import verify_file
 from llm360.progress import say
 from registry.ids import ArtifactId, Kind
+from registry.logs import hashes, log_entries, record
 from registry.suite import Suite
 from registry.workspace import current_workspace
 
@@ -19,7 +22,7 @@ def read_metrics(suite: Suite, *, ckpt: int | None) -> pl.DataFrame:
     """Return the log of all chunks that are here, or of exactly those up to ``ckpt``.
 
     Columns suite, phase, chunk, step, phase_step, tokens_seen, loss, grad_norm, learning_rate.
-    Raises StoreUnavailable naming the first file that is needed and not here.
+    Raises StoreUnavailable naming the first file that is needed and not here, IntegrityError naming an altered one.
     """
     import polars as pl
 
@@ -35,7 +38,22 @@ def read_metrics(suite: Suite, *, ckpt: int | None) -> pl.DataFrame:
         )
     if absent:
         say(f"{suite.name}: {len(absent)} of {len(paths)} metric files are not in this workspace and are left out")
+    _verify(suite, here)
     return pl.concat([_read(path) for path in here.values()], how="diagonal_relaxed")
+
+
+def _verify(suite: Suite, here: Mapping[int, Path]) -> None:
+    """Check each log against its recorded sha256; those without one are counted aloud."""
+    artifacts, unchecked = current_workspace().artifacts, 0
+    for phase in suite.phases:
+        known = hashes(record(artifacts, suite, phase.first))
+        for path in (path for i, path in here.items() if i in phase):
+            entries = log_entries(path, known)
+            unchecked += not entries
+            for entry in entries:
+                verify_file(path, entry)
+    if unchecked:
+        say(f"{suite.name}: {unchecked} of {len(here)} metric files were NOT checked: no ledger names their sha256")
 
 
 def _path(suite: Suite, index: int) -> Path:

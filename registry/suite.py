@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from llm360.errors import InvalidId, NotFound, NotReleased
-from registry.ids import ArtifactId, Kind
+from registry.ids import ArtifactId, Kind, whole_number
 
 ADDRESSABLE = (Kind.CKPT, Kind.CHUNK, Kind.OPTIMIZER, Kind.LOG)  # kinds that run over a suite's indices
 NEAREST = 3
@@ -114,12 +114,13 @@ class Hub:
     """Where a suite is released on the Hugging Face Hub.
 
     ckpts names the checkpoints that are known to exist when they are not simply all indices of the phases;
-    the whole list is then the repository's branches.
+    the whole list is then the repository's branches, ``total`` of them.
     """
 
     repo: str
     dataset: str
     ckpts: tuple[int, ...] | None = None
+    total: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,10 +166,10 @@ class Suite:
 
     def ckpt(self, word: int | str) -> int:
         """Return the index that a number, ``final`` or a branch name means; raises InvalidId."""
-        if word == "final":
+        if isinstance(word, str) and word == "final":
             return self.last
-        if isinstance(word, int) and not isinstance(word, bool):
-            return word
+        if (index := whole_number(word)) is not None:
+            return index
         found = self.revisions.ckpt(self, word) if isinstance(word, str) else None
         if found is None:
             raise InvalidId(

@@ -12,6 +12,7 @@ from llm360.checkpoint import OPTIMIZER
 from llm360.errors import IntegrityError, StoreUnavailable
 from llm360.files import MANIFEST, FileEntry, read_json, read_manifest, verify_file
 from registry.ids import ArtifactId, Kind
+from registry.logs import hashes, log_entries, log_name, record
 from registry.store import Artifact, active
 from registry.suite import Suite
 
@@ -51,7 +52,7 @@ class Workspace:
         if artifact.kind == Kind.CHUNK:
             return self.artifacts / "chunks" / below, chunk_files(index, index - suite.phase_of(index).first)
         if artifact.kind == Kind.LOG:
-            return self.artifacts / "metrics" / below, (f"chunk_{index:03d}.jsonl",)
+            return self.artifacts / "metrics" / below, (log_name(index),)
         folder = self.artifacts / "checkpoints" / below / f"ckpt_{index:03d}"
         return folder, (OPTIMIZER,) if artifact.kind == Kind.OPTIMIZER else ()
 
@@ -65,9 +66,13 @@ class Workspace:
                 raise self._absent(artifact, path)
         manifest: Mapping[str, Any] = {} if artifact.kind == Kind.LOG else read_manifest(folder)
         location = folder.relative_to(self.root).as_posix()
-        files = _entries(folder, manifest, names)
+        files = self._log(suite, artifact) if artifact.kind == Kind.LOG else _entries(folder, manifest, names)
         rest = {k: v for k, v in manifest.items() if k != "files"}
         return Artifact(id=artifact, location=location, commit=None, files=files, manifest=rest)
+
+    def _log(self, suite: Suite, artifact: ArtifactId) -> tuple[FileEntry, ...]:
+        folder, (name,) = self.place(suite, artifact)
+        return log_entries(folder / name, hashes(record(self.artifacts, suite, artifact.index or 0)))
 
     def _absent(self, artifact: ArtifactId, path: Path) -> StoreUnavailable:
         return StoreUnavailable(
@@ -114,8 +119,6 @@ def current_workspace() -> Workspace:
 
 def _entries(folder: Path, manifest: Mapping[str, Any], names: tuple[str, ...]) -> tuple[FileEntry, ...]:
     entries = {e["path"]: FileEntry(**e) for e in manifest.get("files", [])}
-    if not manifest:
-        return ()
     if missing := [name for name in names if name not in entries]:
         raise IntegrityError(f"{folder / MANIFEST}: does not name {missing[0]}; rebuild this folder: dvc repro")
     return tuple(entries[name] for name in names or sorted(entries))

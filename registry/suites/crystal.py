@@ -34,6 +34,7 @@ SUITE = Suite(
     hub=Hub(
         repo="LLM360/Crystal",  # once LLM360/CrystalCoder, which redirects
         dataset="LLM360/CrystalCoderDatasets",
+        total=143,
         ckpts=tuple(START[phase] + step for phase, steps in KNOWN.items() for step in steps),
     ),
     revisions=ByStep(form="CrystalCoder_phase{phase}_checkpoint_{step:06d}", main=LAST),

@@ -12,7 +12,8 @@ import pytest
 
 from llm360.checkpoint import TrainState, rng_state, save
 from llm360.data.chunks import provenance_path, write_rows
-from llm360.files import new_folder, write_bytes, write_manifest
+from llm360.files import new_folder, sha256_bytes, write_bytes, write_manifest
+from llm360.train.ledger import Ledger
 from registry import Workspace
 from registry.index import write_index
 
@@ -101,6 +102,8 @@ def _metrics(artifacts: Path) -> None:
             ]  # fmt: skip
             text = "".join(json.dumps(line) + "\n" for line in lines)
             write_bytes(artifacts / "metrics" / SUITE / phase / f"chunk_{chunk:03d}.jsonl", text.encode())
+            finished = {"event": "chunk_finished", "chunk": chunk, "metrics_sha256": sha256_bytes(text.encode())}
+            Ledger(artifacts / "ledgers" / SUITE / phase / "ledger.jsonl").record({"event": "phase_started"}, finished)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import pytest
 
 import registry
 from llm360.errors import ConfigError, IntegrityError, InvalidId, NotFound, NotReleased, StoreUnavailable
+from llm360.files import sha256_file, write_bytes, write_manifest
 from registry import Workspace, use_store
 
 ROWS, ROW_TOKENS = 4, 9
@@ -33,11 +34,25 @@ def test_load_takes_a_dtype_by_name_or_value(workspace, dtype):
 def test_an_unknown_dtype_is_refused(workspace):
     with pytest.raises(ConfigError, match="did you mean 'float32'"):
         registry.load("toy-smoke", ckpt=1, dtype="float23")
+    import torch
+
+    with pytest.raises(ConfigError, match=r"torch\.int32.*Known: bfloat16, float16, float32, float64"):
+        registry.load("toy-smoke", ckpt=1, dtype=torch.int32)
 
 
 def test_final_and_branch_names_are_understood(workspace):
     assert registry.checkpoint("toy-smoke", ckpt="final").ckpt == 2
     assert registry.checkpoint("toy-smoke", ckpt="ckpt_001").ckpt == 1
+
+
+def test_any_integer_is_an_index_and_a_bool_is_not(workspace):
+    import numpy as np
+
+    assert str(registry.checkpoint("toy-smoke", ckpt=np.int64(1)).id) == "toy-smoke/ckpt-1"
+    assert type(registry.load_chunk("toy-smoke", chunk=np.uint8(1)).index) is int
+    for value in (True, np.True_, 1.0, np.float64(1)):
+        with pytest.raises(InvalidId):
+            registry.checkpoint("toy-smoke", ckpt=value)
 
 
 def test_ckpt_may_be_left_out_only_where_there_is_one(workspace):
@@ -176,11 +191,49 @@ def test_metrics_are_read_up_to_the_checkpoint_and_nothing_is_missing_unsaid(wor
         registry.load_metrics("toy-smoke", ckpt=1)
 
 
-def test_a_torn_metric_file_is_named(workspace):
+@pytest.mark.parametrize("spoil", [lambda text: text.replace("3.0", "2.0"), lambda text: text[: len(text) // 2]])
+def test_an_altered_or_cut_log_is_refused(workspace, spoil):
+    path = workspace.artifacts / "metrics/toy-smoke/phase1/chunk_001.jsonl"
+    path.write_text(spoil(path.read_text()))
+    for read in (lambda: registry.load_metrics("toy-smoke"), registry.checkpoint("toy-smoke", ckpt=2).metrics):
+        with pytest.raises(IntegrityError, match=r"chunk_001\.jsonl: sha256 .*, expected"):
+            read()
+    assert registry.load_metrics("toy-smoke", ckpt=0).height == 2
+
+
+def test_a_log_is_resolved_with_the_hash_that_its_ledger_names(workspace):
+    (entry,) = registry.resolve("toy-smoke", ckpt=2, kind="log").files
+    path = workspace.artifacts / "metrics/toy-smoke/phase2/chunk_002.jsonl"
+    assert (entry.path, entry.bytes, entry.sha256) == (path.name, path.stat().st_size, sha256_file(path))
+
+
+def test_the_log_of_a_fine_tuned_suite_is_checked_against_its_manifest(workspace):
+    folder = workspace.artifacts / "metrics/amber-chat-mini"
+    write_bytes(folder / "chunk_000.jsonl", b'{"loss": 1.5}\n')
+    write_manifest(folder, {"suite": "amber-chat-mini"})
+    assert registry.load_metrics("amber-chat-mini")["loss"].to_list() == [1.5]
+    (folder / "chunk_000.jsonl").write_bytes(b'{"loss": 1.4}\n')
+    with pytest.raises(IntegrityError, match="sha256"):
+        registry.load_metrics("amber-chat-mini")
+
+
+def test_a_ledger_that_a_run_is_writing_is_read_and_a_broken_one_named(workspace):
+    ledger = workspace.artifacts / "ledgers/toy-smoke/phase1/ledger.jsonl"
+    whole = ledger.read_text()
+    ledger.write_text(whole + '{"event": "chunk_fin')
+    assert registry.load_metrics("toy-smoke").height == 6
+    ledger.write_text(whole + "nonsense\n")
+    with pytest.raises(IntegrityError, match=r"ledger\.jsonl: a line is no event"):
+        registry.load_metrics("toy-smoke")
+
+
+def test_a_torn_log_without_a_ledger_is_named_and_said_to_be_unchecked(workspace, capsys):
     path = workspace.artifacts / "metrics/toy-smoke/phase1/chunk_000.jsonl"
     path.write_text(path.read_text()[:-30])
+    (workspace.artifacts / "ledgers/toy-smoke/phase1/ledger.jsonl").unlink()
     with pytest.raises(IntegrityError, match=r"chunk_000.jsonl: not one JSON object a line"):
         registry.load_metrics("toy-smoke")
+    assert "2 of 3 metric files were NOT checked" in capsys.readouterr().err
 
 
 def test_the_workspace_is_found_from_below_and_by_its_variable(workspace, monkeypatch, tmp_path):

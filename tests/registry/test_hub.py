@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import registry
-from llm360.errors import IntegrityError, NotReleased, StoreUnavailable
+from llm360.errors import IntegrityError, InvalidId, NotReleased, StoreUnavailable
 from registry import use_store
 from registry.hub import HubStore
 
@@ -82,6 +82,8 @@ def test_a_chunk_of_the_hub_says_where_it_is(hub):
 def test_crystal_lists_what_is_known_and_says_that_it_is_not_all(hub, capsys):
     assert len(registry.ls("crystal", "ckpt")) == 13
     assert "13 checkpoints are known here, more are there" in capsys.readouterr().err
+    with pytest.raises(InvalidId, match="crystal has 143 checkpoints, of which 13 are known offline"):
+        registry.load("crystal")
     with pytest.raises(StoreUnavailable, match="only the Hub knows whether it exists"):
         registry.load("crystal", ckpt=3)
     location = registry.resolve("crystal", ckpt="CrystalCoder_phase1_checkpoint_055500").location

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from llm360.errors import IntegrityError, StorageFull
 from llm360.files import (
     MANIFEST,
+    copy_file,
     is_whole,
     new_folder,
     read_manifest,
@@ -104,6 +105,13 @@ def test_a_full_disk_in_the_words_of_a_rust_library_is_said_too(tmp_path):
     with pytest.raises(StorageFull, match="no space left"), new_folder(tmp_path / "a"):
         raise RuntimeError("I/O error: No space left on device (os error 28)")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_is_a_file_of_its_own(tmp_path):
+    write_bytes(tmp_path / "cache", b"1")
+    copy_file(tmp_path / "cache", tmp_path / "sub/file")
+    assert (tmp_path / "sub/file").read_bytes() == b"1"
+    assert (tmp_path / "sub/file").stat().st_nlink == 1
 
 
 def test_what_a_kill_left_is_removed(tmp_path):

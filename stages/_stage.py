@@ -27,6 +27,7 @@ ARTIFACTS = Path("artifacts")
 PARAMS = Path("params.yaml")
 FINGERPRINT = "fingerprint.json"
 PR_SET_PDEATHSIG = 1  # prctl(2)
+DVC_STAGE = "DVC_STAGE"  # set by DVC for the commands that it runs
 
 
 def section(path: str, cls: type[T]) -> T:
@@ -92,9 +93,16 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _die_with_parent() -> None:
-    """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well."""
+    """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well.
+
+    The kernel cannot tell of a parent that died before it was asked, while this process was still importing.
+    Then another process has adopted this one, of another session than the one that dvc shared with it.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if DVC_STAGE in os.environ and os.getsid(os.getppid()) != os.getsid(0):
+        say(f"{os.environ[DVC_STAGE]}: the dvc that started this stage is gone; nothing was written")
+        raise SystemExit(1)
 
 
 @contextlib.contextmanager

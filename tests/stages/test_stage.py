@@ -104,6 +104,34 @@ def _enter():
         pass
 
 
+def test_a_stage_whose_parent_died_before_it_began_does_not_begin(project):
+    """Seen: dvc killed while its stage was still importing; the stage then trained on as an orphan."""
+    program = "import pathlib, sys, time\nprint(__import__('os').getpid(), flush=True)\ntime.sleep(1)\n"
+    program += "from stages._stage import stage\nwith stage(pathlib.Path('artifacts/x')):\n"
+    program += " pathlib.Path('begun').touch()\n"
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {program!r}])"
+    env = _env() | {"DVC_STAGE": "pretrain@x"}
+    command = [sys.executable, "-c", parent]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for _ in range(100):
+        if not _alive(child):
+            break
+        time.sleep(0.1)
+    assert not _alive(child)
+    assert not Path("begun").exists()
+
+
+def test_a_stage_that_dvc_runs_begins(project):
+    program = "import pathlib\nfrom stages._stage import stage\nwith stage(pathlib.Path('artifacts/x')):\n"
+    program += " pathlib.Path('begun').touch()\n"
+    subprocess.run([sys.executable, "-c", program], env=_env() | {"DVC_STAGE": "pretrain@x"}, check=True)
+    assert Path("begun").exists()
+
+
 def test_a_stage_dies_with_the_process_that_started_it(project):
     program = "import pathlib, time\nfrom stages._stage import stage\nwith stage(pathlib.Path('artifacts/x')):\n"
     program += " print(__import__('os').getpid(), flush=True)\n time.sleep(60)"

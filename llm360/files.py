@@ -177,11 +177,11 @@ def verify(folder: Path, *, only: tuple[str, ...] = ()) -> dict[str, Any]:
     Raises IntegrityError naming the file with the expected and the found size or sha256.
     """
     manifest = read_manifest(folder)
-    entries = {e["path"]: FileEntry(**e) for e in manifest["files"]}
-    if unknown := sorted(set(only) - entries.keys()):
+    named = {e["path"]: FileEntry(**e) for e in manifest["files"]}
+    if unknown := sorted(set(only) - named.keys()):
         raise IntegrityError(f"{folder / MANIFEST}: does not name {unknown[0]}; rebuild this folder: dvc repro")
-    for path in only or entries:
-        verify_file(folder / path, entries[path])
+    for path in only or named:
+        verify_file(folder / path, named[path])
     return manifest
 
 

@@ -14,7 +14,7 @@ import torch
 
 import registry
 from benchmarks.kill_repro import copy_project, differences, environment, hashes, run
-from llm360.files import read_manifest, verify
+from llm360.files import manifest_sha256, read_manifest, verify
 
 pytestmark = pytest.mark.pipeline
 AMBER, CRYSTAL = "amber-smoke", "crystal-smoke"
@@ -85,18 +85,12 @@ def test_models_load_by_checkpoint_id_and_write_text(store, suite, last):
 
 def test_checkpoints_are_a_chain_back_to_the_first_weights(store):
     for suite in (AMBER, CRYSTAL):
-        parent = registry.resolve(suite, ckpt=0)
-        for i in range(1, 6):
+        parent = store / "init" / suite
+        for i in range(6):
             child = registry.checkpoint(suite, ckpt=i)
-            assert child.manifest["parent"] == _manifest_sha256(registry.checkpoint(suite, ckpt=i - 1).path)
+            assert child.manifest["parent"] == manifest_sha256(parent)
             assert child.chunks_seen() == list(range(i + 1))
-        assert parent is not None
-
-
-def _manifest_sha256(folder):
-    from llm360.files import manifest_sha256
-
-    return manifest_sha256(folder)
+            parent = child.path
 
 
 def test_the_loss_falls(store):
@@ -110,7 +104,7 @@ def test_results_are_there_for_every_task_and_name_their_checkpoint(store):
     rows = pl.read_parquet(store / "evaluation/**/*.parquet")
     assert {"arc_challenge", "hellaswag", "mmlu", "truthfulqa_mc1"} <= set(rows["task"])
     for (suite, ckpt, sha), _ in rows.group_by("suite", "ckpt", "manifest_sha256"):
-        assert sha == _manifest_sha256(registry.checkpoint(suite, ckpt=ckpt).path)
+        assert sha == manifest_sha256(registry.checkpoint(suite, ckpt=ckpt).path)
 
 
 def test_the_report_is_one_page_without_anything_from_outside(store):

@@ -29,6 +29,7 @@ class Ledger:
             self._drop_torn_line()
         else:
             write_bytes(path, b"")
+        self._known = set(self.path.read_text(encoding="utf-8").splitlines())
 
     def _own_the_bytes(self) -> None:
         """Copy a file that a cache links to before it is appended to, or the cache would change with it."""
@@ -56,14 +57,14 @@ class Ledger:
 
         Work that is done again after a kill has the same events, and happened once as far as the state goes.
         """
-        known = set(self.path.read_text(encoding="utf-8").splitlines())
         lines = [json.dumps(e, sort_keys=True, allow_nan=False) for e in events]
-        new = [line for line in lines if line not in known]
+        new = [line for line in lines if line not in self._known]
         if new:
             with named_when_full(self.path), open(self.path, "ab") as handle:
                 handle.write("".join(f"{line}\n" for line in new).encode())
                 handle.flush()
                 os.fsync(handle.fileno())
+            self._known.update(new)
 
 
 def chunks_seen(events: list[dict[str, Any]], *, ckpt: int) -> list[int]:

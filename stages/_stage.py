@@ -11,9 +11,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import yaml
 
@@ -21,12 +22,14 @@ from llm360.config import canonical_json, from_mapping, require_positive
 from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
 from llm360.files import read_json, sha256_bytes, write_json
 from llm360.progress import say
+from stages import PARENT
 
 T = TypeVar("T")
 ARTIFACTS = Path("artifacts")
 PARAMS = Path("params.yaml")
 FINGERPRINT = "fingerprint.json"
 PR_SET_PDEATHSIG = 1  # prctl(2)
+LOCK_SECONDS = 5.0
 DVC_STAGE = "DVC_STAGE"  # set by DVC for the commands that it runs
 
 
@@ -96,11 +99,12 @@ def _die_with_parent() -> None:
     """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well.
 
     The kernel cannot tell of a parent that died before it was asked, while this process was still importing.
-    Then another process has adopted this one, of another session than the one that dvc shared with it.
+    Then another process has adopted this one: not the parent that it had when it began to import or, if dvc died
+    within those first milliseconds, one of another session than the one that dvc shared with it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if DVC_STAGE in os.environ and os.getsid(os.getppid()) != os.getsid(0):
+    if DVC_STAGE in os.environ and (os.getppid() != PARENT or os.getsid(os.getppid()) != os.getsid(0)):
         say(f"{os.environ[DVC_STAGE]}: the dvc that started this stage is gone; nothing was written")
         raise SystemExit(1)
 
@@ -110,18 +114,27 @@ def _lock(out: Path) -> Iterator[None]:
     path = ARTIFACTS / ".locks" / f"{sha256_bytes(str(out).encode())[:16]}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+", encoding="utf-8") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            handle.seek(0)
-            raise Locked(
-                f"{out}: process {handle.read().strip() or '?'} is writing it (perhaps left by a killed dvc); "
-                f"wait for it or end it, then run the same command again"
-            ) from error
+        _take(handle, out)
         handle.truncate(0)
         handle.write(str(os.getpid()))
         handle.flush()
         yield
+
+
+def _take(handle: IO[str], out: Path) -> None:
+    """Take the lock, waiting a little: a process that was killed may need a moment to be gone."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                handle.seek(0)
+                raise Locked(
+                    f"{out}: process {handle.read().strip() or '?'} is writing it (perhaps left by a killed dvc); "
+                    f"wait for it or end it, then run the same command again"
+                ) from error
+        time.sleep(0.1)
 
 
 def persistent(folder: Path, recipe: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import errno
 import importlib
@@ -89,7 +90,8 @@ def test_an_error_is_one_line_and_exit_code_1(project, capsys):
     assert capsys.readouterr().err == "error: DataError: x: 3 read, 4 expected; add one\n"
 
 
-def test_a_second_writer_is_refused_with_the_first_ones_pid(project, capsys):
+def test_a_second_writer_is_refused_with_the_first_ones_pid(project, capsys, monkeypatch):
+    monkeypatch.setattr(stages._stage, "LOCK_SECONDS", 0.2)
     with _lock(Path("artifacts/x")):
         child = multiprocessing.get_context("fork").Process(target=_enter)
         child.start()
@@ -104,15 +106,26 @@ def _enter():
         pass
 
 
-def test_a_stage_whose_parent_died_before_it_began_does_not_begin(project):
-    """Seen: dvc killed while its stage was still importing; the stage then trained on as an orphan."""
-    program = "import pathlib, sys, time\nprint(__import__('os').getpid(), flush=True)\ntime.sleep(1)\n"
+@pytest.fixture
+def adopter():
+    """Make this process, and no init of another session, the one that adopts orphans, as in a container."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    yield
+    prctl(36, 0)
+
+
+@pytest.mark.parametrize("imports", ["before", "after"])
+def test_a_stage_whose_parent_died_before_it_began_does_not_begin(project, adopter, imports):
+    """Seen twice: dvc killed while its stage was still importing; the stage then trained on as an orphan."""
+    program = "import stages\n" if imports == "before" else ""
+    program += "import pathlib, time\nprint(__import__('os').getpid(), flush=True)\ntime.sleep(1)\n"
     program += "from stages._stage import stage\nwith stage(pathlib.Path('artifacts/x')):\n"
     program += " pathlib.Path('begun').touch()\n"
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {program!r}])"
-    env = _env() | {"DVC_STAGE": "pretrain@x"}
+    env, another_session = _env() | {"DVC_STAGE": "pretrain@x"}, imports == "after"
     command = [sys.executable, "-c", parent]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=another_session)
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
@@ -123,6 +136,21 @@ def test_a_stage_whose_parent_died_before_it_began_does_not_begin(project):
         time.sleep(0.1)
     assert not _alive(child)
     assert not Path("begun").exists()
+
+
+def test_a_process_that_is_about_to_be_gone_is_waited_for(project):
+    child = multiprocessing.get_context("fork").Process(target=_hold, args=(0.5,))
+    child.start()
+    while not list(Path("artifacts").glob(".locks/*.lock")):
+        time.sleep(0.01)
+    with _lock(Path("artifacts/x")):
+        child.join(5)
+        assert child.exitcode == 0
+
+
+def _hold(seconds):
+    with _lock(Path("artifacts/x")):
+        time.sleep(seconds)
 
 
 def test_a_stage_that_dvc_runs_begins(project):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llm360.config import from_mapping
-from llm360.data.tokenizer import load_tokenizer as load_tokenizer
+from llm360.data.tokens.tokenizer import load_tokenizer as load_tokenizer
 from llm360.errors import IntegrityError, TrainingError
 from llm360.files import manifest_sha256, new_folder, read_json, verify, write_json, write_manifest
 

@@ -7,6 +7,7 @@ LLM360Error
  ├ TrainingError                     a loss or gradient that is not finite, a state that does not fit
  ├ IntegrityError                    bytes that are not the bytes that were written
  ├ FingerprintMismatch               an output made by another configuration
+ ├ WorkerError                       a process of several that ended before its task did
  ├ Locked                            another process is writing the same output
  ├ StorageFull (OSError)             no room left; what existed is untouched
  └ RegistryError
@@ -54,6 +55,10 @@ class IntegrityError(LLM360Error):
 
 class FingerprintMismatch(LLM360Error):
     """An output that another configuration made."""
+
+
+class WorkerError(LLM360Error):
+    """A worker process that ended before its task did; finished files are kept."""
 
 
 class Locked(LLM360Error):

@@ -60,6 +60,15 @@ def copy_file(source: Path, path: Path) -> None:
         os.replace(partial, path)
 
 
+def link_file(source: Path, path: Path) -> None:
+    """Give the finished file ``source`` a second name, or copy it where the file system cannot."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.hardlink_to(source)
+    except OSError:
+        copy_file(source, path)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with sorted keys, by rename."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)

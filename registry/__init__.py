@@ -3,6 +3,7 @@
 >>> import registry
 >>> model = registry.load("amber-mini", ckpt=355)
 >>> registry.checkpoint("amber-mini", ckpt=355).chunks_seen()
+>>> registry.data_at("amber-mini", step=1234).provenance()
 
 Importing this package is light: torch, transformers, polars and zarr are imported by the call that needs them.
 """
@@ -28,17 +29,23 @@ from registry.api import (
     suite,
     suites,
 )
-from registry.artifacts import Checkpoint, Chunk
+from registry.artifacts import Checkpoint
+from registry.chunks import Chunk, Excerpt
+from registry.data import Batch, data_at, order, rows_seen, sources_seen, steps_of
 from registry.ids import ArtifactId, Kind
 from registry.store import Artifact, Store, use_store
-from registry.suite import Gap, Hub, Phase, Suite
+from registry.streamed import RowBlock, StreamedChunk
+from registry.suite import ChunkLines, Gap, Hub, Phase, Suite, Unpublished
 from registry.workspace import Workspace
 
 __all__ = [
     "Artifact",
     "ArtifactId",
+    "Batch",
     "Checkpoint",
     "Chunk",
+    "ChunkLines",
+    "Excerpt",
     "FileEntry",
     "Gap",
     "Hub",
@@ -50,17 +57,25 @@ __all__ = [
     "NotReleased",
     "Phase",
     "RegistryError",
+    "RowBlock",
     "Store",
     "StoreUnavailable",
+    "StreamedChunk",
     "Suite",
     "UnknownSuite",
+    "Unpublished",
     "Workspace",
     "checkpoint",
+    "data_at",
     "load",
     "load_chunk",
     "load_metrics",
     "ls",
+    "order",
     "resolve",
+    "rows_seen",
+    "sources_seen",
+    "steps_of",
     "suite",
     "suites",
     "use_store",

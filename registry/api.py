@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from llm360.errors import IntegrityError, InvalidId, RegistryError
+from llm360.errors import InvalidId, RegistryError
 from registry import catalog
-from registry.artifacts import Checkpoint, Chunk
+from registry.artifacts import Checkpoint
 from registry.ids import ArtifactId, Kind
 from registry.store import Artifact, store_for
 from registry.suite import ADDRESSABLE, Suite
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
     import torch
     from transformers import PreTrainedModel
+
+    from registry.chunks import Chunk
+    from registry.streamed import StreamedChunk
 
 
 def suites() -> list[str]:
@@ -112,22 +115,14 @@ def load(suite: str, *, ckpt: int | str | None = None, dtype: torch.dtype | str 
     return checkpoint(suite, ckpt=ckpt).model(dtype=dtype)
 
 
-def load_chunk(suite: str, *, chunk: int) -> Chunk:
-    """Return one chunk's tokens, [rows, sequence_length + 1], and provenance; both files verified first."""
-    found = catalog.find(suite)
-    wanted = ArtifactId(suite=suite, kind=Kind.CHUNK, index=chunk)
-    store = store_for(found)
-    artifact = store.resolve(found, wanted)
-    from llm360.data.chunks import ChunkReader
+def load_chunk(suite: str, *, chunk: int) -> Chunk | StreamedChunk:
+    """Return one chunk's rows of tokens, [rows, sequence_length + 1], and where each row is from.
 
-    index = wanted.index or 0
-    reader, phase = ChunkReader(store.folder(artifact)), found.phase_of(index)
-    if (reader.manifest["suite"], reader.manifest["first_chunk"]) != (suite, phase.first):
-        raise IntegrityError(
-            f"{artifact.location}: not the chunks of {suite} from {phase.first} on; rebuild it: dvc repro"
-        )
-    tokens, provenance = reader.tokens(index), reader.provenance(index)
-    return Chunk(id=wanted, phase=phase.name, index=index, tokens=tokens, provenance=provenance)
+    A workspace's chunk is in memory, both its files verified first. A released one (Amber's are 20.8 GB each) is a
+    StreamedChunk, which reads rows as they are asked for and never the whole file.
+    """
+    found = catalog.find(suite)
+    return store_for(found).chunk(found, ArtifactId(suite=suite, kind=Kind.CHUNK, index=chunk))
 
 
 def load_metrics(suite: str, *, ckpt: int | str | None = None) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What ``registry.checkpoint`` and ``registry.load_chunk`` return."""
+"""What ``registry.checkpoint`` returns."""
 
 from __future__ import annotations
 
@@ -15,29 +15,12 @@ from registry.suite import Suite
 from registry.workspace import verify_files
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import polars as pl
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 WEIGHTS = (".safetensors", ".bin")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """One chunk of training data.
-
-    index is its number in the suite; tokens is [rows, sequence_length + 1] uint16 (uint32 above 65,536 entries);
-    provenance has a row for each row of tokens: row, position, kind, spans (document, start, end).
-    """
-
-    id: ArtifactId
-    phase: str
-    index: int
-    tokens: npt.NDArray[np.uint16]
-    provenance: pl.DataFrame
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

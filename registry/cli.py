@@ -1,4 +1,4 @@
-"""The command line: ``registry ls``, ``show``, ``pull``. Data goes to stdout, words to stderr."""
+"""The command line: ``registry ls``, ``show``, ``pull``, ``data``. Data goes to stdout, words to stderr."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from llm360.errors import LLM360Error
 from llm360.progress import say
+from registry.cli_data import data
 from registry.ids import ArtifactId
 from registry.suite import Suite
 
@@ -60,6 +61,9 @@ def pull(artifact: Id, as_json: AsJson = False) -> None:
 
     found = api.pull(ArtifactId.parse(artifact))
     _print(api.as_dict(found), [found.location], as_json)
+
+
+app.command()(data)
 
 
 def _row(suite: Suite, artifact: ArtifactId) -> dict[str, str]:

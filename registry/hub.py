@@ -20,10 +20,14 @@ from registry.suite import Hub, Suite
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+    from registry.streamed import StreamedChunk
+
 T = TypeVar("T")
 Pinned = tuple[str, tuple[FileEntry, ...]]  # a commit, and its files whose sha256 is known
 SMALL = ("*.json", "tokenizer.model")  # never *.py: no code from artifacts
 SHA256_HEX = 64
+MAIN = "main"  # the branch that a data set is read at
+DATASETS = "datasets/"  # how a location names a data set's repository
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,10 @@ class HubStore:
 
         Raises NotFound for a checkpoint that has no branch, StoreUnavailable when only the Hub could tell.
         """
+        if artifact.kind == Kind.CHUNK:
+            from registry.released import resolve_chunk
+
+            return resolve_chunk(self, suite, artifact)
         hub, ckpt = self._require(suite, artifact)
         branch = suite.revision(ckpt)
         commit, files = self._pinned(hub.repo, branch) or (None, ())
@@ -63,8 +71,14 @@ class HubStore:
             )
         return folder
 
+    def chunk(self, suite: Suite, artifact: ArtifactId) -> StreamedChunk:
+        """Return a released chunk, read row by row and never whole; raises StoreUnavailable offline."""
+        from registry.released import stream_chunk
+
+        return stream_chunk(self, suite, artifact)
+
     def pull(self, suite: Suite, artifact: ArtifactId) -> Artifact:
-        """Download one checkpoint into the Hub's cache and check its files."""
+        """Download one checkpoint, or one chunk's file, into the Hub's cache and check its files."""
         found = self.resolve(suite, artifact)
         folder = self.folder(found)
         for entry in found.files:
@@ -76,7 +90,7 @@ class HubStore:
         hub = suite.hub
         if hub is None or hub.ckpts is None:
             return list(suite.indices())
-        branches = _online(lambda: self._branches(hub.repo), what=hub.repo)
+        branches = online(lambda: self._branches(hub.repo), what=hub.repo)
         if branches is None:
             say(f"{suite.name}: the Hub cannot be reached; {len(hub.ckpts)} checkpoints are known here, more are there")
             return list(hub.ckpts)
@@ -90,15 +104,15 @@ class HubStore:
             raise StoreUnavailable(f"{artifact}: {suite.name} is not on the Hub; it is built by `make repro`")
         if artifact.kind != Kind.CKPT:
             raise StoreUnavailable(
-                f"{artifact}: only checkpoints are read from the Hub yet; this one is in datasets/{hub.dataset}: "
-                f"`hf download --repo-type dataset {hub.dataset}`"
+                f"{artifact}: only checkpoints and chunks are read from the Hub; see the files of {hub.repo} and of "
+                f"datasets/{hub.dataset}"
             )
         if hub.ckpts is not None and index not in hub.ckpts:
             self._require_branch(suite, hub, artifact)
         return hub, index
 
     def _require_branch(self, suite: Suite, hub: Hub, artifact: ArtifactId) -> None:
-        branches = _online(lambda: self._branches(hub.repo), what=hub.repo)
+        branches = online(lambda: self._branches(hub.repo), what=hub.repo)
         if branches is None:
             raise StoreUnavailable(
                 f"{artifact}: only the Hub knows whether it exists, and it cannot be reached; known here: nearest "
@@ -107,19 +121,20 @@ class HubStore:
         if suite.revision(artifact.index or 0) not in branches:
             raise NotFound(f"{artifact}: no such branch in {hub.repo}; nearest known: {suite.nearest(artifact)}")
 
-    def _api(self) -> HfApi:
+    def api(self) -> HfApi:
+        """Return the Hub's client."""
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.endpoint)
 
     def _branches(self, repo: str) -> frozenset[str]:
-        return frozenset(ref.name for ref in self._api().list_repo_refs(repo).branches)
+        return frozenset(ref.name for ref in self.api().list_repo_refs(repo).branches)
 
     def _pinned(self, repo: str, branch: str) -> Pinned | None:
-        return _online(lambda: self._ask(repo, branch), what=f"{branch} of {repo}") or self._cached(repo, branch)
+        return online(lambda: self._ask(repo, branch), what=f"{branch} of {repo}") or self._cached(repo, branch)
 
     def _ask(self, repo: str, branch: str) -> Pinned:
-        info = self._api().model_info(repo, revision=branch, files_metadata=True)
+        info = self.api().model_info(repo, revision=branch, files_metadata=True)
         siblings = list(info.siblings or ())
         safe = any(s.rfilename.endswith(".safetensors") for s in siblings)
         wanted = (".safetensors" if safe else ".bin", ".json", "tokenizer.model")
@@ -135,7 +150,7 @@ class HubStore:
             return None
         blobs = {p: p.resolve().name for p in sorted(folder.rglob("*")) if p.is_file()}
         large = [p for p, blob in blobs.items() if len(blob) == SHA256_HEX]
-        files = [_cached_entry(folder, path, blobs[path]) for path in large]
+        files = [cached_entry(folder, path, blobs[path]) for path in large]
         return folder.name, tuple(files)
 
     def _snapshot(self, repo: str, revision: str, files: tuple[FileEntry, ...] | None) -> Path | None:
@@ -144,9 +159,11 @@ class HubStore:
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         patterns = None if files is None else [*SMALL, *(f.path for f in files)]
+        name = repo.removeprefix(DATASETS)
         try:
             folder: str | None = snapshot_download(
-                repo,
+                name,
+                repo_type="model" if name == repo else "dataset",
                 revision=revision,
                 local_files_only=files is None,
                 allow_patterns=patterns,
@@ -155,12 +172,12 @@ class HubStore:
             )
         except LocalEntryNotFoundError as error:  # names the folder when only files of no use here are missing
             folder = getattr(error, "snapshot_path", None) if files is None else None
-        except _transport_error():
+        except transport_error():
             return None
         return None if folder is None else Path(folder)
 
 
-def _online(ask: Callable[[], T], *, what: str) -> T | None:
+def online(ask: Callable[[], T], *, what: str) -> T | None:
     """Return what the Hub answers, None when it cannot be reached; raises NotFound when it says no."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -171,11 +188,11 @@ def _online(ask: Callable[[], T], *, what: str) -> T | None:
             return None
         status = error.response.status_code
         raise NotFound(f"{what}: the Hub answers {status}; it is not there, or it needs `hf auth login`") from error
-    except (_transport_error(), OfflineModeIsEnabled):
+    except (transport_error(), OfflineModeIsEnabled):
         return None
 
 
-def _transport_error() -> type[Exception]:
+def transport_error() -> type[Exception]:
     """Return the base of what the Hub's client raises without a network: that of httpx or of httpx2."""
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -186,5 +203,6 @@ def _entry(sibling: Any) -> FileEntry:
     return FileEntry(path=sibling.rfilename, bytes=int(sibling.lfs.size), sha256=str(sibling.lfs.sha256))
 
 
-def _cached_entry(folder: Path, path: Path, sha256: str) -> FileEntry:
+def cached_entry(folder: Path, path: Path, sha256: str) -> FileEntry:
+    """Return the entry of a file in the Hub's cache, whose blob is named by its sha256."""
     return FileEntry(path=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=sha256)

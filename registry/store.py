@@ -7,11 +7,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llm360.files import FileEntry
 from registry.ids import ArtifactId
 from registry.suite import Suite
+
+if TYPE_CHECKING:
+    from registry.chunks import Chunk
+    from registry.streamed import StreamedChunk
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,10 @@ class Store(Protocol):
 
     def folder(self, artifact: Artifact) -> Path:
         """Return the local folder of an artifact's files, brought here when they are not."""
+        ...
+
+    def chunk(self, suite: Suite, artifact: ArtifactId) -> Chunk | StreamedChunk:
+        """Return a chunk's rows of tokens and where they are from: in memory, or as they come."""
         ...
 
     def pull(self, suite: Suite, artifact: ArtifactId) -> Artifact:

@@ -48,6 +48,27 @@ class Gap:
         return artifact.kind == self.kind and (self.indices is None or artifact.index in self.indices)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unpublished:
+    """A fact of a run that was never published, with the reason and where it is said."""
+
+    reason: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChunkLines:
+    """How a data set on the Hub holds a suite's chunks: one JSON-lines file each, a row of tokens per line.
+
+    path is a format string of ``chunk``. A line is ``{"token_ids": [row_tokens integers], "source": kind}``; every
+    token is below vocab_size.
+    """
+
+    path: str
+    row_tokens: int
+    vocab_size: int
+
+
 class Revisions(Protocol):
     """How a suite's checkpoints are named as branches of its repository."""
 
@@ -114,18 +135,23 @@ class Hub:
     """Where a suite is released on the Hugging Face Hub.
 
     ckpts names the checkpoints that are known to exist when they are not simply all indices of the phases;
-    the whole list is then the repository's branches, ``total`` of them.
+    the whole list is then the repository's branches, ``total`` of them. chunks says how ``dataset`` holds the chunks,
+    None where it has none that correspond to checkpoints.
     """
 
     repo: str
     dataset: str
+    chunks: ChunkLines | None = None
     ckpts: tuple[int, ...] | None = None
     total: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A model suite. base is the checkpoint that a fine-tuned suite starts from; notes are its known irregularities."""
+    """A model suite. base is the checkpoint that a fine-tuned suite starts from; notes are its known irregularities.
+
+    no_order says why the order of its rows cannot be known; None where the ledger gives it.
+    """
 
     name: str
     title: str
@@ -135,6 +161,7 @@ class Suite:
     notes: tuple[str, ...] = ()
     hub: Hub | None = None
     revisions: Revisions = Numbered()
+    no_order: Unpublished | None = None
 
     @property
     def last(self) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llm360.checkpoint import OPTIMIZER
 from llm360.errors import IntegrityError, StoreUnavailable
@@ -15,6 +15,9 @@ from registry.ids import ArtifactId, Kind
 from registry.logs import hashes, log_entries, log_name, record
 from registry.store import Artifact, active
 from registry.suite import Suite
+
+if TYPE_CHECKING:
+    from registry.chunks import Chunk
 
 HOME, MARKER, ARTIFACTS = "LLM360_HOME", "dvc.yaml", "artifacts"
 INDEX_FORMAT = "llm360-index/1"
@@ -63,7 +66,7 @@ class Workspace:
         needed += [] if artifact.kind == Kind.LOG else [folder / MANIFEST]
         for path in needed:
             if not path.is_file():
-                raise self._absent(artifact, path)
+                raise self.absent(artifact, path)
         manifest: Mapping[str, Any] = {} if artifact.kind == Kind.LOG else read_manifest(folder)
         location = folder.relative_to(self.root).as_posix()
         files = self._log(suite, artifact) if artifact.kind == Kind.LOG else _entries(folder, manifest, names)
@@ -74,7 +77,8 @@ class Workspace:
         folder, (name,) = self.place(suite, artifact)
         return log_entries(folder / name, hashes(record(self.artifacts, suite, artifact.index or 0)))
 
-    def _absent(self, artifact: ArtifactId, path: Path) -> StoreUnavailable:
+    def absent(self, artifact: ArtifactId, path: Path) -> StoreUnavailable:
+        """Return the error for a file of an artifact that is not here, with the commands that bring it."""
         return StoreUnavailable(
             f"{artifact} is not in this workspace: no {path.relative_to(self.root)} in {self.root}; "
             f"`registry pull {artifact}` brings it from the DVC remote, `make repro` builds it"
@@ -86,6 +90,12 @@ class Workspace:
         if artifact.id.kind == Kind.CKPT:
             _refuse_strangers(folder, artifact)
         return folder
+
+    def chunk(self, suite: Suite, artifact: ArtifactId) -> Chunk:
+        """Return a chunk's rows in memory, its shard and provenance verified first."""
+        from registry.chunks import read_chunk
+
+        return read_chunk(self, suite, artifact)
 
     def pull(self, suite: Suite, artifact: ArtifactId) -> Artifact:
         """Bring one artifact from the DVC remote and check its files."""

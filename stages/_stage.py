@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import errno
 import fcntl
 import os
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +18,7 @@ import yaml
 from llm360.config import canonical_json, from_mapping, require_positive
 from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
 from llm360.files import read_json, sha256_bytes, write_json
+from llm360.processes import die_with_parent
 from llm360.progress import say
 from stages import PARENT
 
@@ -28,7 +26,6 @@ T = TypeVar("T")
 ARTIFACTS = Path("artifacts")
 PARAMS = Path("params.yaml")
 FINGERPRINT = "fingerprint.json"
-PR_SET_PDEATHSIG = 1  # prctl(2)
 LOCK_SECONDS = 5.0
 DVC_STAGE = "DVC_STAGE"  # set by DVC for the commands that it runs
 
@@ -59,23 +56,33 @@ def mapping(path: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How stages run. threads: of torch, fixed, since the bytes of training depend on their number."""
+    """How stages run.
+
+    threads: of torch, fixed, since the bytes of training depend on their number. workers: processes that share the
+    work on data, of which no byte depends on their number.
+    """
 
     threads: int
+    workers: int
 
     def __post_init__(self) -> None:
-        require_positive(self, "threads")
+        require_positive(self, "threads", "workers")
 
 
 def threads() -> int:
-    """Return the thread count of params.yaml."""
+    """Return torch's thread count of params.yaml."""
     return section("runtime", Runtime).threads
+
+
+def workers() -> int:
+    """Return the number of processes of params.yaml."""
+    return section("runtime", Runtime).workers
 
 
 @contextlib.contextmanager
 def stage(out: Path) -> Iterator[None]:
     """Run a stage that writes ``out``: alone, not outliving its parent, errors as one line and exit code 1."""
-    _die_with_parent()
+    _end_without_parent()
     with one_line_errors(), _lock(out):
         yield
 
@@ -95,15 +102,14 @@ def one_line_errors() -> Iterator[None]:
         raise SystemExit(1) from error
 
 
-def _die_with_parent() -> None:
+def _end_without_parent() -> None:
     """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well.
 
     The kernel cannot tell of a parent that died before it was asked, while this process was still importing.
     Then another process has adopted this one: not the parent that it had when it began to import or, if dvc died
     within those first milliseconds, one of another session than the one that dvc shared with it.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if DVC_STAGE in os.environ and (os.getppid() != PARENT or os.getsid(os.getppid()) != os.getsid(0)):
         say(f"{os.environ[DVC_STAGE]}: the dvc that started this stage is gone; nothing was written")
         raise SystemExit(1)

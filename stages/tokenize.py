@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import shutil
 import sys
+from pathlib import Path
+from typing import Any
 
 from llm360.data.card import FILE as CARD
 from llm360.data.card import data_card
-from llm360.data.chunks import ChunkParams, build_chunks
-from llm360.data.documents import read_documents
-from llm360.data.tokenizer import load_encoder
+from llm360.data.chunking.build import Build, build_chunks
+from llm360.data.mixture import ChunkParams
+from llm360.data.planning.plan import check_phase
+from llm360.data.tokens.encoder import load_encoder
 from llm360.files import manifest_sha256, new_folder, read_manifest, verify, write_bytes, write_manifest
-from stages._stage import ARTIFACTS, one_line_errors, section, stage
+from llm360.processes import Workers
+from stages._stage import ARTIFACTS, code_sha256, one_line_errors, persistent, section, stage, workers
+
+CODE = (  # what the bytes of chunks come from
+    "llm360/data/arrow.py",
+    "llm360/data/chunking",
+    "llm360/data/documents.py",
+    "llm360/data/mixture.py",
+    "llm360/data/order.py",
+    "llm360/data/tokens",
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,19 +35,43 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     with one_line_errors():
         params = section(f"chunks.{args.phase}", ChunkParams)
-    out = ARTIFACTS / "chunks" / params.folder
-    with stage(out):
-        tokenizer_folder = ARTIFACTS / "tokenizers" / params.tokenizer
-        sources = {kind: ARTIFACTS / "sources" / kind for kind in params.mixture}
-        with new_folder(out) as folder:
-            verify(tokenizer_folder)
-            documents = {kind: read_documents(path) for kind, path in sources.items()}
-            fields = build_chunks(folder, documents, load_encoder(tokenizer_folder), params)
-            inputs = {kind: manifest_sha256(path) for kind, path in sources.items()}
-            card = data_card(fields, {kind: read_manifest(path) for kind, path in sources.items()})
-            write_bytes(folder / CARD, card.encode())
-            write_manifest(folder, {**fields, "tokenizer_sha256": manifest_sha256(tokenizer_folder), "sources": inputs})
+    out, work = ARTIFACTS / "chunks" / params.folder, ARTIFACTS / ".work" / "chunks" / params.folder
+    with stage(out), Workers(workers()) as pool:
+        build = Build(
+            params=params,
+            sources={kind: (ARTIFACTS / "sources" / kind).resolve() for kind in params.mixture},
+            tokenizer=(ARTIFACTS / "tokenizers" / params.tokenizer).resolve(),
+            work=work.resolve(),  # a worker of a cluster has a working directory of its own
+            workers=pool,
+        )
+        check_phase(params, sources=ARTIFACTS / "sources", tokenizer=build.tokenizer, batch_size=None, work=work)
+        _run(out, build)
+        shutil.rmtree(work)
     return 0
+
+
+def _run(out: Path, build: Build) -> None:
+    verify(build.tokenizer)
+    inputs = {
+        "tokenizer_sha256": manifest_sha256(build.tokenizer),
+        "sources": {kind: manifest_sha256(folder) for kind, folder in build.sources.items()},
+    }
+    persistent(build.work, _recipe(build, inputs))
+    with new_folder(out) as folder:
+        fields = build_chunks(folder, build) | inputs
+        card = data_card(fields, {kind: read_manifest(path) for kind, path in build.sources.items()})
+        write_bytes(folder / CARD, card.encode())
+        write_manifest(folder, fields)
+
+
+def _recipe(build: Build, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return what the files in the work folder depend on: the encoder's library only by its name and version."""
+    code = code_sha256(*CODE)
+    return {
+        "params": dataclasses.asdict(build.params),
+        "encoder": load_encoder(build.tokenizer).name,
+        "code": code,
+    } | inputs
 
 
 if __name__ == "__main__":

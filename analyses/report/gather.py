@@ -13,11 +13,12 @@ import polars as pl
 
 from analyses.common.plot import count_label
 from analyses.common.run import FIGURES, load, names
+from analyses.report.data import Table, data_tables
 from llm360.errors import IntegrityError
 from llm360.files import MANIFEST, read_json
 from registry.workspace import Workspace
 
-ORDER = ("training", "validation", "trajectories", "memorization")  # then the others by name
+ORDER = ("data", "training", "validation", "trajectories", "memorization")  # then the others by name
 SCORES: dict[str, Any] = {
     **dict.fromkeys(("suite", "task", "metric", "title"), pl.String),
     **dict.fromkeys(("ckpt", "shots"), pl.Int64),
@@ -62,6 +63,7 @@ class Section:
     lead: str
     built: bool
     figures: list[Figure]
+    tables: list[Table]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +172,10 @@ def _section(workspace: Workspace, name: str) -> Section:
     order = list(analysis.CAPTIONS)
     figures.sort(key=lambda f: (next((i for i, what in enumerate(order) if f.name.startswith(f"{what}-")), 0), f.name))
     built = (folder / MANIFEST).is_file()
-    return Section(name=name, title=title, lead=lead[:1].upper() + lead[1:], built=built, figures=figures)
+    tables = data_tables(folder) if name == "data" else []
+    return Section(
+        name=name, title=title, lead=lead[:1].upper() + lead[1:], built=built, figures=figures, tables=tables
+    )
 
 
 def _caption(name: str, captions: Mapping[str, str]) -> str:

@@ -6,9 +6,11 @@ never killed have the same ledger. What a clock or a process id says goes to the
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +46,7 @@ class Ledger:
 
     def events(self) -> list[dict[str, Any]]:
         """Return all events in order; raises IntegrityError for a line that is not JSON."""
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise IntegrityError(
-                f"{self.path}: a line is not JSON ({error}); restore the file: dvc checkout"
-            ) from error
+        return read_events(self.path)
 
     def record(self, *events: Mapping[str, Any]) -> None:
         """Append the events that are not there yet in one write and wait until they are on disk.
@@ -65,6 +61,123 @@ class Ledger:
                 handle.flush()
                 os.fsync(handle.fileno())
             self._known.update(new)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Return a ledger's events in order, the file untouched: a run may be appending to it, so half a line is no event.
+
+    Raises IntegrityError for a line that is not JSON.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise IntegrityError(f"{path}: a line is not JSON ({error}); restore the file: dvc checkout") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One time that training read a chunk. Steps are optimizer steps of the whole suite, counted from 1.
+
+    number counts the passes over this chunk in its phase, from 1. seed, phase and chunk give the order of its rows,
+    which every pass over it reads alike: step first_step + s trains on positions [s * batch_size, (s + 1) * batch_size)
+    of it, and the last rows_unused positions fill no step. tokens_seen is the suite's total after the pass; sha256 is
+    that of the chunk's shard file.
+    """
+
+    phase: str
+    seed: int
+    chunk: int
+    number: int
+    first_step: int
+    steps: int
+    batch_size: int
+    rows_unused: int
+    tokens_seen: int
+    sha256: str
+
+    @property
+    def last_step(self) -> int:
+        """The last step that read it."""
+        return self.first_step + self.steps - 1
+
+    @property
+    def rows(self) -> int:
+        """Rows that steps were taken on."""
+        return self.steps * self.batch_size
+
+    def positions(self, step: int) -> range:
+        """Return the positions in the chunk's order that a step of this pass trained on."""
+        start = (step - self.first_step) * self.batch_size
+        return range(start, start + self.batch_size)
+
+    def step_at(self, position: int) -> int | None:
+        """Return the step that trained on a position of the chunk's order; None for one that filled no step."""
+        return self.first_step + position // self.batch_size if position < self.rows else None
+
+
+def passes(events: Sequence[Mapping[str, Any]]) -> list[Pass]:
+    """Return the passes over chunks that a phase's events tell of, in the order of training.
+
+    A chunk that was started and never finished (skipped, deferred) gives none; one that was repeated gives several.
+    Events of other kinds are ignored. Raises IntegrityError when a field is missing or the steps leave a gap.
+    """
+    found: list[Pass] = []
+    phase: Mapping[str, Any] = {}
+    started: dict[int, Mapping[str, Any]] = {}
+    for event in events:
+        if event["event"] == "phase_started":
+            phase = event
+        elif event["event"] == "chunk_started":
+            started[event["chunk"]] = event
+        elif event["event"] == "chunk_finished":
+            number = 1 + sum(p.chunk == event["chunk"] for p in found)
+            found.append(_pass(phase, started.get(event["chunk"], {}), event, number))
+    require_unbroken(found)
+    return found
+
+
+def _pass(phase: Mapping[str, Any], started: Mapping[str, Any], finished: Mapping[str, Any], number: int) -> Pass:
+    try:
+        return Pass(
+            phase=phase["phase"],
+            seed=phase["seed"],
+            chunk=finished["chunk"],
+            number=number,
+            first_step=finished["step"] - finished["steps"] + 1,
+            steps=finished["steps"],
+            batch_size=started["batch_size"],
+            rows_unused=finished["rows_unused"],
+            tokens_seen=finished["tokens_seen"],
+            sha256=started["sha256"],
+        )
+    except KeyError as error:
+        raise IntegrityError(
+            f"the ledger has no {error.args[0]} for chunk {finished.get('chunk')}; expected phase_started, "
+            f"chunk_started and chunk_finished as docs/formats.md says: it is cut or of an older version, "
+            f"pull it or train again"
+        ) from error
+
+
+def phase_started(events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the event that a phase began with: its phase and the seed of its order; raises IntegrityError."""
+    begun = [e for e in events if e["event"] == "phase_started"]
+    if not begun or not {"phase", "seed"} <= begun[-1].keys():
+        raise IntegrityError(
+            "the ledger has no phase_started with the seed of the order; it is of an older version or cut: "
+            "train or pull it again"
+        )
+    return begun[-1]
+
+
+def require_unbroken(passes: Sequence[Pass]) -> None:
+    """Raise IntegrityError unless every pass begins at the step after the one before it."""
+    for before, after in pairwise(passes):
+        if after.first_step != before.last_step + 1:
+            raise IntegrityError(
+                f"the ledger goes from step {before.last_step} (chunk {before.chunk}) to step {after.first_step} "
+                f"(chunk {after.chunk}), expected {before.last_step + 1}; pull the whole ledger again"
+            )
 
 
 def chunks_seen(events: list[dict[str, Any]], *, ckpt: int) -> list[int]:

@@ -82,8 +82,8 @@ def run_phase(
     remove_partial(folders.checkpoints)
     done = _finished(folders, first, count)
     ledger = Ledger(folders.ledger / "ledger.jsonl")
-    begun = {"suite": params.suite, "phase": params.phase, "start": manifest_sha256(start), **fields}
-    ledger.record({"event": "phase_started", **begun})
+    begun = {"suite": params.suite, "phase": params.phase, "seed": params.seed, "start": manifest_sha256(start)}
+    ledger.record({"event": "phase_started", **begun, **fields})
     ledger.record(*[e for c in range(first, first + done) for e in _events(params, folders, chunks, c)])
     if done == count:
         return

@@ -5,7 +5,7 @@ of the 143 published ones is nowhere but in the repository's branches.
 """
 
 from registry.ids import Kind
-from registry.suite import ByStep, Gap, Hub, Phase, Suite
+from registry.suite import ByStep, Gap, Hub, Phase, Suite, Unpublished
 
 TOKENS_PER_STEP = 2112 * 2048  # crystalcoder-train params.yaml: global batch x sequence length
 STEPS = {"phase1": 79_721, "phase2": 214_387, "phase3": 27_728}  # crystalcoder-train params.yaml and branch names
@@ -48,7 +48,7 @@ SUITE = Suite(
         Gap(
             kind=Kind.CHUNK,
             indices=None,
-            reason="the data is packed by source, not in numbered chunks that correspond to checkpoints",
+            reason="the data is HDF5 files packed by source, not in numbered chunks that correspond to checkpoints",
             source="the files of datasets/LLM360/CrystalCoderDatasets",
         ),
         Gap(
@@ -57,6 +57,10 @@ SUITE = Suite(
             reason="training logs are on Weights & Biases (wandb.ai/llm360/CrystalCoder), not on the Hub",
             source="Analysis360 README",
         ),
+    ),
+    no_order=Unpublished(
+        reason="the data was shuffled on disk before training and published packed by source, without that order",
+        source="crystalcoder-train params.yaml; the files of datasets/LLM360/CrystalCoderDatasets",
     ),
     notes=(
         "Phase 3 has 119.93 B tokens by its parameters file, 110 B by the paper (crystalcoder-train params.yaml).",

@@ -10,8 +10,11 @@ import pytest
 
 import llm360.checkpoint as checkpoints
 from llm360.checkpoint import TrainState
-from llm360.data.chunks import ChunkParams, ChunkReader, Ingredient, build_chunks
-from llm360.files import manifest_sha256, new_folder, write_json, write_manifest
+from llm360.data.chunks import ChunkReader
+from llm360.data.mixture import ChunkParams, Ingredient
+from llm360.data.tokens.encoder import prove_encoder
+from llm360.evaluation.benchmarks import BenchmarkParams, build
+from llm360.files import manifest_sha256, read_manifest, write_json, write_manifest
 from llm360.model.build import build_model
 from llm360.train.loop import OptimizerParams, build_optimizer
 from llm360.train.phase import PhaseParams, RunFolders, run_phase
@@ -28,18 +31,21 @@ PHASES = {"amber-toy": [("pretrain", 0, 3)], "crystal-toy": [("phase1", 0, 2), (
 OPTIMIZER = OptimizerParams(beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, clip_norm=1.0)
 
 
-def _chunks(artifacts: Path, suite: str, folder: str, phase: tuple[str, int, int], documents, tokenizer) -> ChunkReader:
+def _chunks(artifacts: Path, suite: str, folder: str, phase: tuple[str, int, int], make_chunks) -> ChunkReader:
+    kinds = [p.name for p in sorted((artifacts / "sources").iterdir())]
     params = ChunkParams(
         suite=suite, phase=phase[0], folder=folder, tokenizer=suite, sequence_length=LENGTH, first_chunk=phase[1],
         chunks=phase[2], rows_per_chunk=ROWS, validation_rows=2, seed=1,
-        mixture={kind: Ingredient(weight=1.0, part="all", epochs=1) for kind in documents},
+        mixture={kind: Ingredient(weight=1.0, part="all", epochs=1) for kind in kinds},
     )  # fmt: skip
-    with new_folder(artifacts / "chunks" / folder) as partial:
-        write_manifest(partial, build_chunks(partial, documents, tokenizer.backend_tokenizer, params))
-    return ChunkReader(artifacts / "chunks" / folder)
+    reader = make_chunks(artifacts / "chunks" / folder, params)
+    hashes = {kind: manifest_sha256(artifacts / "sources" / kind) for kind in kinds}
+    made_from = {"sources": hashes, "tokenizer_sha256": manifest_sha256(artifacts / "tokenizers" / suite)}
+    write_manifest(reader.folder, {**reader.manifest, **made_from})  # as the stage does
+    return ChunkReader(reader.folder)
 
 
-def _train(artifacts: Path, suite: str, documents, tokenizer) -> None:
+def _train(artifacts: Path, suite: str, make_chunks, tokenizer) -> None:
     family, config = ("amber", AMBER) if suite == "amber-toy" else ("crystal", CRYSTAL)
     start = artifacts / "init" / suite
     blank = TrainState(step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=checkpoints.rng_state())
@@ -49,7 +55,7 @@ def _train(artifacts: Path, suite: str, documents, tokenizer) -> None:
     checkpoints.save(start, model=model, tokenizer=tokenizer, optimizer=optimizer, state=blank, fields=fields)
     for phase in PHASES[suite]:
         folder = suite if len(PHASES[suite]) == 1 else f"{suite}/{phase[0]}"
-        reader = _chunks(artifacts, suite, folder, phase, documents, tokenizer)
+        reader = _chunks(artifacts, suite, folder, phase, make_chunks)
         params = PhaseParams(
             suite=suite, phase=phase[0], folder=folder, start="", seed=1, batch_size=4, micro_batch_size=4,
             optimizer=OPTIMIZER, schedule=Schedule(kind="cosine", peak=3e-3, end=3e-4, warmup_steps=1, total_steps=6),
@@ -75,11 +81,23 @@ def _evaluate(artifacts: Path, suite: str, ckpt: int, folder: Path) -> None:
     pl.DataFrame(rows).write_parquet(path)
 
 
-def _source(artifacts: Path) -> None:
+def _source(artifacts: Path, kind: str, folder: Path) -> None:
+    """Copy a kind's documents, with what the report reads of a manifest."""
     package = {"name": "python-standard-library", "version": "3.11", "origin": "the interpreter"}
     source = {"name": "stdlib", "licence": "PSF-2.0", "documents": 4, "bytes": 1_250_000, "packages": [package]}
-    fields = {"kind": "arxiv", "sources": [source], "documents": 4, "bytes": 1_250_000}
-    write_json(artifacts / "sources" / "arxiv" / "manifest.json", fields)
+    fields = {"kind": kind, "sources": [source], "documents": 4, "bytes": 1_250_000}
+    shutil.copytree(folder, artifacts / "sources" / kind)
+    write_manifest(artifacts / "sources" / kind, {**read_manifest(folder), **fields})
+
+
+def _tokenizers(folder: Path, tokenizer) -> None:
+    """Write the one tokenizer for every suite, with its proof, so that no test has to prove it again."""
+    first, *others = [folder / suite for suite in PHASES]
+    tokenizer.save_pretrained(first)
+    prove_encoder(first, documents=())
+    write_manifest(first, {})
+    for other in others:
+        shutil.copytree(first, other)
 
 
 def _finetuned(artifacts: Path) -> None:
@@ -93,17 +111,20 @@ def _finetuned(artifacts: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, documents, tokenizer) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, sources, make_chunks, tokenizer) -> Path:
     """The workspace, built once; tests get a copy."""
     root = tmp_path_factory.mktemp("trained")
     (root / "dvc.yaml").write_text("stages: {}\n")
     artifacts = root / "artifacts"
+    build(artifacts / "benchmarks", BenchmarkParams(source="local"))
+    for kind, folder in sources.items():
+        _source(artifacts, kind, folder)
+    _tokenizers(artifacts / "tokenizers", tokenizer)
     for suite in PHASES:
-        _train(artifacts, suite, documents, tokenizer)
+        _train(artifacts, suite, make_chunks, tokenizer)
         write_index(Workspace(root), suite)
         for folder in sorted((artifacts / "checkpoints" / suite).rglob("ckpt_*")):
             _evaluate(artifacts, suite, int(folder.name[-3:]), folder)
-    _source(artifacts)
     _finetuned(artifacts)
     return root
 

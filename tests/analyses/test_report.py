@@ -4,13 +4,16 @@ import re
 import shutil
 from html.parser import HTMLParser
 
+import markupsafe
 import pytest
 
-from analyses import memorization, training, trajectories, validation
+from analyses import data, memorization, training, trajectories, validation
 from analyses.common.run import names, run
 from analyses.report.gather import gather, parameters
 from analyses.report.page import counted, render
 from analyses.trajectories import Headline
+from llm360.data.checks.contamination import ContaminationParams
+from llm360.data.checks.duplicates import DuplicateParams
 from llm360.errors import IntegrityError
 from llm360.files import write_json
 
@@ -55,6 +58,12 @@ def analysed(workspace):
         validation: validation.Params(batch_size=8, checkpoints=checkpoints),
         training: training.Params(suites=list(checkpoints)),
         trajectories: trajectories.Params(suites=list(checkpoints), tasks=arc),
+        data: data.Params(
+            suites=list(checkpoints),
+            tasks=["arc_challenge", "hellaswag"],
+            contamination=ContaminationParams(ngram=8, threshold=0.3, rows_listed=3),
+            duplicates=DuplicateParams(shingle=5, bands=4, band_rows=4, similarity=0.8, seed=1),
+        ),
     }
     for module, params in sections.items():
         name = module.__name__.split(".")[1]
@@ -80,7 +89,23 @@ def test_the_page_shows_all_that_was_built(analysed):
     assert "Not built" not in page
     for text in ("amber-toy", "crystal-toy", "ARC-Challenge", "0.270", "PSF-2.0", "1.25", "amber-safe-toy", "0.1250"):
         assert text in page
-    assert page.count("<svg") == sum(1 for _ in (analysed.artifacts / "analyses").rglob("*.svg")) == 9
+    assert page.count("<svg") == sum(1 for _ in (analysed.artifacts / "analyses").rglob("*.svg")) == 13
+
+
+def test_the_data_section_shows_tokens_duplicates_items_and_the_chi_square(analysed):
+    tables = {t.heads[-1]: t for s in gather(analysed).sections for t in s.tables}
+    assert {"mixture", "p", "share", "near", "largest share"} == set(tables)
+    assert [row[:3] for row in tables["p"].rows] == [["amber-toy", "pretrain", "3"], ["crystal-toy", "phase1", "2"]]
+    assert ["amber-toy", "arc_challenge", "12", "0", "12"] in [row[:5] for row in tables["largest share"].rows]
+    page = render(gather(analysed))
+    assert all(str(markupsafe.escape(table.caption)) in page for table in tables.values())
+
+
+@pytest.mark.parametrize("text", [b"", b"suite,phase\na,b\n"])
+def test_a_table_of_the_data_checks_that_cannot_be_read_is_named(analysed, text):
+    (analysed.artifacts / "analyses" / "data" / "chi_square.csv").write_bytes(text)
+    with pytest.raises(IntegrityError, match=r"chi_square\.csv: no table of the data checks .*rebuild it"):
+        gather(analysed)
 
 
 def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
@@ -90,7 +115,7 @@ def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
     report = gather(workspace)
     assert [s.name for s in report.suites] == ["amber-toy", "crystal-toy", "amber-again-toy"]
     assert ("made from", "amber-toy/ckpt-1") in report.suites[-1].facts
-    assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens, from 4 documents collected" in " ".join(
+    assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens, from 12 documents collected" in " ".join(
         render(report).split()
     )
 

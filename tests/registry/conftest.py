@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,15 +12,16 @@ import polars as pl
 import pytest
 
 from llm360.checkpoint import TrainState, rng_state, save
-from llm360.data.chunks import provenance_path, write_rows
-from llm360.files import new_folder, sha256_bytes, write_bytes, write_manifest
+from llm360.data.chunking.shards import create_array, write_shard
+from llm360.files import new_folder, read_manifest, sha256_bytes, write_bytes, write_manifest
 from llm360.train.ledger import Ledger
-from registry import Workspace
+from registry import Workspace, cli
 from registry.index import write_index
+from registry.workspace import chunk_files
 
 SUITE = "toy-smoke"
 PHASES = {"phase1": (0, 1), "phase2": (2, 2)}
-ROWS, ROW_TOKENS, STEPS = 4, 9, 2
+ROWS, ROW_TOKENS, STEPS, SEED = 4, 9, 2, 7
 
 
 def _tokenizer():
@@ -70,30 +72,40 @@ def _chunks(artifacts: Path) -> None:
     for phase, (first, last) in PHASES.items():
         count = last - first + 1
         with new_folder(artifacts / "chunks" / SUITE / phase) as folder:
-            rows = np.arange(count * ROWS * ROW_TOKENS).reshape(-1, ROW_TOKENS) % 32
-            write_rows(folder / "tokens.zarr", rows + first, 32, shard=ROWS)
-            (folder / "provenance").mkdir()
+            rows = (np.arange(count * ROWS * ROW_TOKENS).reshape(-1, ROW_TOKENS) % 32 + first).astype("uint16")
+            create_array(
+                folder / "tokens.zarr", rows=len(rows), shard_rows=ROWS, row_tokens=ROW_TOKENS, dtype=rows.dtype
+            )
             for chunk in range(first, last + 1):
-                spans = [[{"document": f"d{chunk}", "start": 0, "end": ROW_TOKENS}]] * ROWS
-                frame = {
-                    "row": list(range(ROWS)),
-                    "position": list(range(ROWS)),
-                    "kind": ["book"] * ROWS,
-                    "spans": spans,
-                }
-                pl.DataFrame(frame).write_parquet(folder / provenance_path(chunk))
-            counts = {
+                shard, _, provenance = (folder / name for name in chunk_files(chunk, chunk - first))
+                local = rows[(chunk - first) * ROWS :][:ROWS]
+                write_shard(shard, iter([local]), shard_rows=ROWS)
+                spans = [[{"document": f"d{chunk}", "start": 0, "end": ROW_TOKENS, "licence": "MIT"}]] * ROWS
+                provenance.parent.mkdir(exist_ok=True)
+                numbers = {"row": range(ROWS), "position": range(ROWS)}
+                pl.DataFrame({**numbers, "kind": ["book"] * ROWS, "spans": spans}).write_parquet(provenance)
+            fields = {
+                "format": "llm360-chunks/2",
+                "suite": SUITE,
+                "phase": phase,
+                "tokenizer": SUITE,
+                "tokenizer_sha256": "0" * 64,
                 "first_chunk": first,
                 "chunks": count,
                 "rows_per_chunk": ROWS,
+                "last_chunk_rows": None,
                 "sequence_length": ROW_TOKENS - 1,
-                "last_chunk_rows": 0,
+                "dtype": "uint16",
+                "kinds_by_chunk": {"book": [ROWS] * count},
             }
-            write_manifest(folder, {"format": "llm360-chunks/1", "suite": SUITE, "phase": phase, **counts})
+            write_manifest(folder, fields)
 
 
 def _metrics(artifacts: Path) -> None:
     for phase, (first, last) in PHASES.items():
+        ledger = Ledger(artifacts / "ledgers" / SUITE / phase / "ledger.jsonl")
+        ledger.record({"event": "phase_started", "suite": SUITE, "phase": phase, "seed": SEED})
+        shards = {e["path"]: e["sha256"] for e in read_manifest(artifacts / "chunks" / SUITE / phase)["files"]}
         for chunk in range(first, last + 1):
             lines = [
                 {"suite": SUITE, "phase": phase, "chunk": chunk, "step": STEPS * chunk + i, "phase_step": i,
@@ -102,8 +114,14 @@ def _metrics(artifacts: Path) -> None:
             ]  # fmt: skip
             text = "".join(json.dumps(line) + "\n" for line in lines)
             write_bytes(artifacts / "metrics" / SUITE / phase / f"chunk_{chunk:03d}.jsonl", text.encode())
-            finished = {"event": "chunk_finished", "chunk": chunk, "metrics_sha256": sha256_bytes(text.encode())}
-            Ledger(artifacts / "ledgers" / SUITE / phase / "ledger.jsonl").record({"event": "phase_started"}, finished)
+            before, done = STEPS * chunk, STEPS * (chunk + 1)
+            ledger.record(
+                {"event": "chunk_started", "chunk": chunk, "step": before, "batch_size": ROWS // STEPS,
+                 "sha256": shards[chunk_files(chunk, chunk - first)[0]]},
+                {"event": "chunk_finished", "chunk": chunk, "step": done, "tokens_seen": 16 * done, "steps": STEPS,
+                 "rows_unused": 0, "metrics_sha256": sha256_bytes(text.encode())},
+                {"event": "checkpoint_saved", "ckpt": chunk, "step": done},
+            )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +150,19 @@ def workspace(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
 def ckpt_folder(workspace: Workspace) -> Path:
     """The folder of toy-smoke/ckpt-1."""
     return workspace.artifacts / "checkpoints" / SUITE / "phase1" / "ckpt_001"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line; returns exit code, stdout and stderr."""
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["registry", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return command
 
 
 @pytest.fixture

@@ -2,23 +2,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
-from registry import ArtifactId, cli, suite
+from registry import ArtifactId, suite
 from registry.pull import targets
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def command(*words: str):
-        monkeypatch.setattr(sys, "argv", ["registry", *words])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return command
 
 
 def test_ls_lists_suites_and_ids(workspace, run):

@@ -74,8 +74,11 @@ def test_offline_and_not_cached_says_so_with_the_command(hub):
         registry.load("amber", ckpt=354)
 
 
-def test_a_chunk_of_the_hub_says_where_it_is(hub):
-    with pytest.raises(StoreUnavailable, match=r"datasets/LLM360/AmberDatasets: `hf download"):
+def test_a_chunk_of_the_hub_says_where_it_is_and_what_brings_it(hub):
+    with pytest.raises(
+        StoreUnavailable,
+        match=r"train_003\.jsonl of datasets/LLM360/AmberDatasets, which is not cached.*`registry pull amber/chunk-3`",
+    ):
         registry.load_chunk("amber", chunk=3)
 
 

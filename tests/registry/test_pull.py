@@ -82,6 +82,14 @@ def test_pull_brings_one_artifact_alone_and_leaves_dvc_sound(clone):
     assert len(list(clone.glob("artifacts/checkpoints/toy-smoke/*/ckpt_*/manifest.json"))) == 3
 
 
+def test_a_chunk_and_a_log_are_enough_to_read_a_step(clone):
+    for artifact in ("toy-smoke/chunk-2", "toy-smoke/log-2"):
+        pull(artifact)
+    batch = registry.data_at("toy-smoke", step=5)
+    assert batch.tokens().tolist() == registry.load_chunk("toy-smoke", chunk=2).tokens[batch.rows].tolist()
+    assert batch.provenance()["kind"].to_list() == ["book", "book"]
+
+
 def _altered(clone: Path) -> None:
     edit(clone / CKPT.format(1) / "config.json")
 

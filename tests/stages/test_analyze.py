@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.delenv("LLM360_HOME", raising=False)
     Path("dvc.yaml").write_text("stages: {}\n")
     Path("params.yaml").write_text(
-        yaml.safe_dump({"runtime": {"threads": 1}, "analyses": {"training": {"suites": ["toy"]}}})
+        yaml.safe_dump({"runtime": {"threads": 1, "workers": 1}, "analyses": {"training": {"suites": ["toy"]}}})
     )
     row = {"ckpt": 0, "phase": "pretrain", "path": "checkpoints/toy/ckpt_000"}
     phases = [{"name": "pretrain", "first": 0, "last": 1}]
@@ -47,7 +47,7 @@ def test_the_stage_writes_the_analysis(project):
 def test_bad_input_is_one_line_and_leaves_what_was_there(project, capsys):
     analyze.main(["--analysis", "training"])
     before = Path("artifacts/analyses/training/manifest.json").read_bytes()
-    Path("params.yaml").write_text("runtime: {threads: 1}\nanalyses: {training: {suits: [toy]}}\n")
+    Path("params.yaml").write_text("runtime: {threads: 1, workers: 1}\nanalyses: {training: {suits: [toy]}}\n")
     with pytest.raises(SystemExit):
         analyze.main(["--analysis", "training"])
     assert "unknown key 'suits'; did you mean 'suites'" in capsys.readouterr().err

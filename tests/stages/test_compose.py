@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from llm360.config import from_mapping
-from llm360.data.chunks import ChunkParams
-from llm360.data.tokenizer import TokenizerParams
+from llm360.data.mixture import ChunkParams, chunk_sizes
+from llm360.data.tokens.tokenizer import TokenizerParams
 from llm360.errors import ConfigError
 from llm360.model.build import build_model
 from llm360.train.phase import PhaseParams
@@ -52,7 +52,8 @@ def test_the_paper_scale_holds_the_papers_numbers():
     with torch.device("meta"):
         sizes = {k: build_model(m["family"], m["config"], seed=0).num_parameters() for k, m in params["models"].items()}
     assert sizes == {"amber": 6_738_415_616, "crystal": 6_575_278_720}
-    rows = {k: from_mapping(ChunkParams, v, where=k).rows for k, v in params["chunks"].items()}
+    phases = {k: from_mapping(ChunkParams, v, where=k) for k, v in params["chunks"].items()}
+    rows = {k: sum(chunk_sizes(phase, phase.rows_per_chunk)) for k, phase in phases.items()}
     steps = {k: rows[k] // p["batch_size"] for k, p in params["pretrain"].items()}
     assert steps["crystal-phase1"] == 79_721
     assert steps["crystal-phase2"] == 214_387

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from llm360.config import from_mapping
+from llm360.data.corpus.declaration import Corpus, declared
+from llm360.data.documents import read_documents
 from llm360.files import sha256_file, verify
 from stages import packages, sources
+from stages.compose import CONF, compose
 
 PARAMS = """
 sources:
@@ -16,7 +22,7 @@ sources:
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("stages._stage._die_with_parent", lambda: None)
+    monkeypatch.setattr("stages._stage._end_without_parent", lambda: None)
 
 
 def params(name: str) -> None:
@@ -52,3 +58,93 @@ def test_a_mistake_is_one_line_and_leaves_what_exists(capsys, change, kind, mess
     assert message in said
     assert said.count("\n") == 1
     assert verify(Path("artifacts/sources/book")) == before
+
+
+CORPUS = {
+    "licence": "MIT", "text": "text", "id": None, "where": {}, "max_bad": 0.5, "max_document_mb": 1.0,
+    "limit_mb": None, "files": {"format": "jsonl", "root": "mine", "patterns": ["*.jsonl"]},
+}  # fmt: skip
+
+
+def corpus(**changed) -> None:
+    settings = {"runtime": {"threads": 1, "workers": 1}, "sources": {"my-texts": CORPUS | changed}}
+    Path("params.yaml").write_text(yaml.safe_dump(settings))
+
+
+def lines(name: str, *texts: str) -> None:
+    Path("mine").mkdir(exist_ok=True)
+    Path("mine", name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def test_a_corpus_is_built_and_its_work_folder_goes(capsys):
+    corpus()
+    lines("a.jsonl", "one", "two", " ")
+    assert sources.main(["--kind", "my-texts"]) == 0
+    out = Path("artifacts/sources/my-texts")
+    assert verify(out)["kind"] == "my-texts"
+    assert read_documents(out)["text"].to_list() == ["one", "two"]
+    assert "2 documents, 0.00 MB, 1 skipped" in capsys.readouterr().err
+    assert not Path("artifacts/.work/sources/my-texts").exists()
+
+
+def test_work_is_kept_for_a_raised_threshold(capsys, monkeypatch):
+    corpus(max_bad=0.1)
+    lines("a.jsonl", "one", "two")
+    lines("b.jsonl", " ")
+    with pytest.raises(SystemExit):
+        sources.main(["--kind", "my-texts"])
+    assert "1 of 3 records cannot be read (33.333%), max_bad 0.1 allows 0" in capsys.readouterr().err
+    monkeypatch.setattr("llm360.data.corpus.ingest.read_unit", lambda task: pytest.fail(f"{task.unit} is read again"))
+    corpus(max_bad=0.5)
+    assert sources.main(["--kind", "my-texts"]) == 0
+    assert read_documents(Path("artifacts/sources/my-texts"))["text"].to_list() == ["one", "two"]
+
+
+def test_work_of_another_recipe_is_not_used(capsys):
+    corpus(max_bad=0.1)
+    lines("a.jsonl", "one", " ")
+    for changed, said in (({"max_bad": 0.1}, "1 of 2 records"), ({"text": "txet"}, "made by another recipe (corpus: ")):
+        corpus(**changed)
+        with pytest.raises(SystemExit):
+            sources.main(["--kind", "my-texts"])
+        assert said in capsys.readouterr().err
+    lines("b.jsonl", "two")
+    corpus()
+    assert sources.main(["--kind", "my-texts"]) == 0
+    assert "made by another recipe (corpus: " in capsys.readouterr().err
+    assert read_documents(Path("artifacts/sources/my-texts"))["text"].to_list() == ["one", "two"]
+
+
+def test_a_failure_leaves_what_exists():
+    corpus()
+    lines("a.jsonl", "one")
+    sources.main(["--kind", "my-texts"])
+    before = verify(Path("artifacts/sources/my-texts"))
+    lines("a.jsonl", " ", " ")
+    with pytest.raises(SystemExit):
+        sources.main(["--kind", "my-texts"])
+    assert verify(Path("artifacts/sources/my-texts")) == before
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "sources").glob("*.yaml")))
+def test_every_set_of_sources_composes_and_is_read(name):
+    for kind, section in compose([f"sources={name}"])["sources"].items():
+        declared(kind, section, where=f"{name}: {kind}")
+
+
+def test_the_published_corpora_hold_the_papers_sizes_and_name_what_is_missing(capsys):
+    """Amber, Table 2: 1,259.11 billion tokens; SlimPajama: 690 billion with CrystalCoder's tokenizer."""
+    published = compose(["sources=published"])["sources"]
+    read = {kind: from_mapping(Corpus, section, where=kind) for kind, section in published.items()}
+    amber = ("arxiv", "book", "c4", "refinedweb", "starcoderdata", "stackexchange", "wikipedia")
+    assert sum(read[kind].tokens for kind in amber) == 1_259_110_000_000
+    slimpajama = [corpus.tokens for kind, corpus in read.items() if kind.startswith("slimpajama-")]
+    assert len(slimpajama) == 7
+    assert sum(slimpajama) == pytest.approx(690e9, abs=5e7)
+    Path("params.yaml").write_text(yaml.safe_dump({"runtime": {"threads": 1, "workers": 1}, "sources": published}))
+    for kind, corpus in read.items():
+        with pytest.raises(SystemExit):
+            sources.main(["--kind", kind])
+        said = capsys.readouterr().err
+        assert f"sources.{kind}: " in said
+        assert ("give the commit of" if corpus.hub else "bring the corpus there") in said

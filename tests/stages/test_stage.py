@@ -59,7 +59,7 @@ def test_params_that_are_no_mapping_are_refused(project, text, message):
 
 @pytest.mark.parametrize("threads", ["two", "0", "-1"])
 def test_a_thread_count_is_a_number_above_zero(project, threads):
-    Path("params.yaml").write_text(f"runtime:\n  threads: {threads}\n")
+    Path("params.yaml").write_text(f"runtime:\n  workers: 1\n  threads: {threads}\n")
     with pytest.raises(ConfigError, match=r"threads"):
         stages._stage.threads()
 
@@ -139,18 +139,15 @@ def test_a_stage_whose_parent_died_before_it_began_does_not_begin(project, adopt
 
 
 def test_a_process_that_is_about_to_be_gone_is_waited_for(project):
-    child = multiprocessing.get_context("fork").Process(target=_hold, args=(0.5,))
-    child.start()
-    while not list(Path("artifacts").glob(".locks/*.lock")):
-        time.sleep(0.01)
+    program = "import pathlib, time\nfrom stages._stage import _lock\nwith _lock(pathlib.Path('artifacts/x')):\n"
+    program += " print('held', flush=True)\n time.sleep(0.5)\n"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=_env())
+    assert process.stdout.readline() == "held\n"
+    started = time.monotonic()
     with _lock(Path("artifacts/x")):
-        child.join(5)
-        assert child.exitcode == 0
-
-
-def _hold(seconds):
-    with _lock(Path("artifacts/x")):
-        time.sleep(seconds)
+        assert time.monotonic() - started > 0.2
+    assert process.wait() == 0
+    process.stdout.close()
 
 
 def test_a_stage_that_dvc_runs_begins(project):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from llm360.data.documents import KINDS
-from llm360.data.packages import Package
-from llm360.data.readers import Text
+from llm360.data.packaged.packages import Package
+from llm360.data.packaged.readers import Text
 from llm360.errors import ConfigError, SourceError, did_you_mean
 
 

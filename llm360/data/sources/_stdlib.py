@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm360.data.readers import module_docs, standard_library
+from llm360.data.packaged.readers import module_docs, standard_library
 from llm360.data.sources import Source
 
 MATHS = (

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from llm360.data.packages import DebianPackage
-from llm360.data.readers import Text, convert, files, html_text
+from llm360.data.packaged.packages import DebianPackage
+from llm360.data.packaged.readers import Text, convert, files, html_text
 from llm360.data.sources import Source
 
 

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import Text, convert, files
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import Text, convert, files
 from llm360.data.sources import Source
 
 

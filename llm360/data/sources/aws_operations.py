@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import Text, files, html_text
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import Text, files, html_text
 from llm360.data.sources import Source
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import Text, files
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import Text, files
 from llm360.data.sources import Source
 
 

@@ -1,7 +1,7 @@
 """The GNU Collaborative International Dictionary of English: an article per headword."""
 
-from llm360.data.packages import DebianPackage
-from llm360.data.readers import dictionary
+from llm360.data.packaged.packages import DebianPackage
+from llm360.data.packaged.readers import dictionary
 from llm360.data.sources import Source
 
 SOURCE = Source(

@@ -1,7 +1,7 @@
 """Git's manual pages and guides, as web pages."""
 
-from llm360.data.packages import DebianPackage
-from llm360.data.readers import html_pages
+from llm360.data.packaged.packages import DebianPackage
+from llm360.data.packaged.readers import html_pages
 from llm360.data.sources import Source
 
 SOURCE = Source(

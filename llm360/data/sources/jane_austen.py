@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from llm360.data.packages import DebianPackage
-from llm360.data.readers import Text
+from llm360.data.packaged.packages import DebianPackage
+from llm360.data.packaged.readers import Text
 from llm360.data.sources import Source
 
 STRINGS = 16  # R's SEXP type of a character vector

@@ -1,7 +1,7 @@
 """NumPy's docstrings that hold LaTeX formulas."""
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import matching_docs, python_files
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import matching_docs, python_files
 from llm360.data.sources import Source
 
 SOURCE = Source(

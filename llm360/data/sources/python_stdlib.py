@@ -1,6 +1,6 @@
 """The Python standard library's own code, from the running interpreter."""
 
-from llm360.data.readers import standard_library
+from llm360.data.packaged.readers import standard_library
 from llm360.data.sources import Source
 
 SOURCE = Source(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from llm360.data.readers import Text
+from llm360.data.packaged.readers import Text
 from llm360.data.sources import Source
 
 

@@ -1,7 +1,7 @@
 """Vignettes of R's emmeans package: statistics in Markdown with LaTeX."""
 
-from llm360.data.packages import DebianPackage
-from llm360.data.readers import files
+from llm360.data.packaged.packages import DebianPackage
+from llm360.data.packaged.readers import files
 from llm360.data.sources import Source
 
 SOURCE = Source(

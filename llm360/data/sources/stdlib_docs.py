@@ -1,6 +1,6 @@
 """The standard library's docstrings that no other source takes."""
 
-from llm360.data.readers import module_docs, standard_library
+from llm360.data.packaged.readers import module_docs, standard_library
 from llm360.data.sources import Source
 from llm360.data.sources._stdlib import HELP, MATHS, REFERENCE, WEB
 

@@ -1,7 +1,7 @@
 """SymPy's code."""
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import python_files
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import python_files
 from llm360.data.sources import Source
 
 SOURCE = Source(

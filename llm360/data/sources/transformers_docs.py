@@ -1,7 +1,7 @@
 """The docstrings of transformers, without those of its single models, which repeat each other."""
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import module_docs, python_files
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import module_docs, python_files
 from llm360.data.sources import Source
 
 SOURCE = Source(

@@ -1,7 +1,7 @@
 """Extracts of English Wikipedia articles, as the package evals ships them."""
 
-from llm360.data.packages import PythonPackage
-from llm360.data.readers import json_lines
+from llm360.data.packaged.packages import PythonPackage
+from llm360.data.packaged.readers import json_lines
 from llm360.data.sources import Source
 
 SOURCE = Source(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
-from llm360.data.order import chunk_order, permutation, step_rows, steps_in_chunk
+from llm360.data.order import chunk_order, permutation, shuffled, step_rows, steps_in_chunk
 
 
 @given(size=st.integers(0, 300), words=st.lists(st.text() | st.integers(), max_size=4))
@@ -39,3 +41,39 @@ def test_chunks_phases_and_seeds_have_orders_of_their_own():
         chunk_order(seed=s, phase=p, chunk=c, rows=64).tobytes() for s in (1, 2) for p in ("a", "b") for c in (0, 1)
     ]
     assert len(set(orders)) == 8
+
+
+@given(size=st.integers(1, 3000), words=st.lists(st.text() | st.integers(), max_size=3))
+def test_shuffled_is_a_permutation_and_each_index_is_computed_alone(size, words):
+    whole = shuffled(np.arange(size), size, *words)
+    assert sorted(whole.tolist()) == list(range(size))
+    some = np.arange(size)[:: max(1, size // 7)]
+    np.testing.assert_array_equal(shuffled(some, size, *words), whole[some])
+
+
+@given(size=st.integers(2**33, 2**50), start=st.integers(0, 2**32))
+def test_shuffled_works_at_any_size_without_its_memory(size, start):
+    found = shuffled(np.arange(start, start + 500), size, "w")
+    assert len(set(found.tolist())) == 500
+    assert found.min() >= 0
+    assert found.max() < size
+
+
+@pytest.mark.parametrize("size", [3, 5, 8, 13])
+def test_every_place_is_as_likely_as_any_other(size):
+    """Over many keys: where the first index goes, and where the first two go, by chi-square."""
+    keys = 3000
+    found = np.array([shuffled(np.arange(size), size, "uniform", key) for key in range(keys)])
+    single = np.bincount(found[:, 0], minlength=size)
+    pairs = np.bincount(found[:, 0] * size + found[:, 1], minlength=size * size).reshape(size, size)
+    pairs = pairs[~np.eye(size, dtype=bool)]
+    for counts in (single, pairs):
+        expected = keys / len(counts)
+        assert chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1) > 1e-4
+
+
+def test_shuffled_is_the_same_on_every_machine_and_in_every_year():
+    assert shuffled(np.arange(8), 1_000_003, "shuffle", 11111, "pretrain").tolist() == GOLDEN_SHUFFLED
+
+
+GOLDEN_SHUFFLED = [333721, 139733, 105844, 20193, 141422, 895815, 572842, 387689]

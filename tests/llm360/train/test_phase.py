@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import llm360.checkpoint as checkpoints
-from llm360.data.chunks import ChunkParams, ChunkReader, Ingredient, build_chunks
+from llm360.data.mixture import ChunkParams, Ingredient
+from llm360.data.order import chunk_order, step_rows
 from llm360.errors import DataError, IntegrityError, TrainingError
-from llm360.files import entries, manifest_sha256, new_folder, read_manifest, write_manifest
+from llm360.files import entries, manifest_sha256, read_manifest
 from llm360.model.build import build_model
-from llm360.train.ledger import Ledger, chunks_seen
+from llm360.train.ledger import Ledger, chunks_seen, passes
 from llm360.train.loop import OptimizerParams, build_optimizer
 from llm360.train.phase import PhaseParams, RunFolders, run_phase
 from llm360.train.schedule import Schedule
@@ -43,7 +44,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def chunks(tmp_path_factory, documents, tokenizer):
+def chunks(tmp_path_factory, make_chunks):
     folder = tmp_path_factory.mktemp("chunks") / "tiny"
     params = ChunkParams(
         suite="tiny",
@@ -58,9 +59,7 @@ def chunks(tmp_path_factory, documents, tokenizer):
         seed=1,
         mixture={"arxiv": Ingredient(weight=1.0, part="all", epochs=1)},
     )
-    with new_folder(folder) as partial:
-        write_manifest(partial, build_chunks(partial, documents, tokenizer.backend_tokenizer, params))
-    return ChunkReader(folder)
+    return make_chunks(folder, params)
 
 
 def initial(folder, family, tokenizer):
@@ -171,7 +170,24 @@ def test_the_ledger_tells_what_was_seen_and_what_filled_no_step(whole):
     events = Ledger(whole / "ledger/ledger.jsonl").events()
     assert chunks_seen(events, ckpt=2) == [0, 1, 2]
     assert [e["rows_unused"] for e in events if e["event"] == "chunk_finished"] == [1] * CHUNKS
+    assert events[0]["seed"] == PARAMS.seed
     assert [e["event"] for e in events[:4]] == ["phase_started", "chunk_started", "chunk_finished", "checkpoint_saved"]
+
+
+def test_the_ledger_gives_the_rows_of_every_step(tmp_path, start, chunks, monkeypatch):
+    read = []
+
+    def spied(order, *, step, batch_size):
+        read.append(step_rows(order, step=step, batch_size=batch_size))
+        return read[-1]
+
+    monkeypatch.setattr("llm360.train.loop.step_rows", spied)
+    folders = train(tmp_path, start, chunks)
+    found = []
+    for p in passes(Ledger(folders.ledger / "ledger.jsonl").events()):
+        order = chunk_order(seed=p.seed, phase=p.phase, chunk=p.chunk, rows=p.rows + p.rows_unused)
+        found += [order[list(p.positions(step))] for step in range(p.first_step, p.last_step + 1)]
+    assert [r.tolist() for r in found] == [r.tolist() for r in read]
 
 
 def test_the_next_phase_counts_its_own_steps_and_keeps_the_moments(tmp_path, whole, start, chunks):

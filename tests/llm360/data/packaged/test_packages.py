@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from llm360.data import packages
-from llm360.data.packages import DebianPackage, PythonPackage, fetch_packages, recorded
+from llm360.data.packaged import packages
+from llm360.data.packaged.packages import DebianPackage, PythonPackage, fetch_packages, recorded
 from llm360.errors import SourceError
 from llm360.files import read_manifest, verify
 

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm360.data import collect as collecting
-from llm360.data.collect import Selection, collect, parts, sample
 from llm360.data.documents import Document, read_documents
-from llm360.data.packages import DebianPackage, fetch_packages
+from llm360.data.documents import parts as parts_of
+from llm360.data.packaged import collect as collecting
+from llm360.data.packaged.collect import Selection, collect, parts, sample
+from llm360.data.packaged.packages import DebianPackage, fetch_packages
 from llm360.data.sources import Source
-from llm360.errors import DataError, IntegrityError, SourceError
-from llm360.files import sha256_file, verify
+from llm360.errors import ConfigError, DataError, IntegrityError, SourceError
+from llm360.files import MANIFEST, entries, sha256_file, verify
 
 
 def document(source: str, number: int, size: int) -> Document:
@@ -69,8 +70,8 @@ TEXTS = {
 @pytest.fixture
 def packages(make_deb, tmp_path, monkeypatch):
     """Fetch a fake package, and let the source ``fake`` read it."""
-    from llm360.data import packages as fetching
-    from llm360.data.readers import files
+    from llm360.data.packaged import packages as fetching
+    from llm360.data.packaged.readers import files
 
     deb = make_deb(TEXTS)
     monkeypatch.setattr(fetching, "_fetch_debian", lambda names, to: (to / deb.name).write_bytes(deb.read_bytes()))
@@ -109,15 +110,18 @@ def test_every_document_is_counted_or_named_with_a_reason(packages, tmp_path):
         "fake/doc/blank.txt": "no text",
         "fake/doc/copy.txt": "same text as fake/doc/a.txt",
     }
+    assert [(p.file, p.first, p.documents) for p in parts_of(out)] == [(0, 0, 4)]
     assert (manifest["documents"], manifest["bytes"]) == (4, sum(len(t.encode()) for t in frame["text"]))
     (used,) = manifest["sources"]
+    assert used["skipped"] == 3
     assert used["over_limit"] == {"documents": 0, "bytes": 0}
     assert [(p["name"], p["version"]) for p in used["packages"]] == [("fake", "1:2.0-1")]
 
 
 def test_the_same_packages_give_the_same_bytes(packages, tmp_path):
     first, second = collected(packages, tmp_path / "1"), collected(packages, tmp_path / "2")
-    assert {p.name: sha256_file(p) for p in first.iterdir()} == {p.name: sha256_file(p) for p in second.iterdir()}
+    assert entries(first) == entries(second)
+    assert sha256_file(first / MANIFEST) == sha256_file(second / MANIFEST)
 
 
 def test_an_altered_package_is_refused(packages, tmp_path):
@@ -142,3 +146,9 @@ def test_a_reader_that_fails_is_named(packages, tmp_path, monkeypatch):
     monkeypatch.setattr(collecting, "named", lambda names, kind: [odd])
     with pytest.raises(SourceError, match=r"od-d: its reader failed \(ZeroDivisionError.*sources/od_d\.py"):
         collected(packages, tmp_path / "out")
+
+
+@pytest.mark.parametrize("field", ["limit_mb", "part_kb", "tokens"])
+def test_a_selection_of_nothing_is_refused(field):
+    with pytest.raises(ConfigError, match=f"{field}: read 0, expected a number above 0"):
+        Selection(**{"names": ("fake",), "limit_mb": 1.0, "part_kb": 1, field: 0})

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from llm360.config import require_positive
-from llm360.data.archives import unpack
 from llm360.data.documents import Document, write_documents
-from llm360.data.packages import Package, recorded
-from llm360.data.readers import Text
+from llm360.data.packaged.archives import unpack
+from llm360.data.packaged.packages import Package, recorded
+from llm360.data.packaged.readers import Text
 from llm360.data.sources import Source, named
 from llm360.errors import DataError, SourceError
 from llm360.files import sha256_bytes, verify, write_manifest
@@ -24,14 +24,18 @@ Skipped = dict[str, str]  # origin (with its source), reason
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The text of one kind: its sources, the most of it in MB (10^6 bytes), and the longest document in kB."""
+    """The text of one kind: its sources, the most of it in MB (10^6 bytes), and the longest document in kB.
+
+    tokens is the size that the planner reckons with where the text itself is not at hand.
+    """
 
     names: tuple[str, ...]
     limit_mb: float
     part_kb: int
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "limit_mb", "part_kb")
+        require_positive(self, "limit_mb", "part_kb", *(("tokens",) if self.tokens is not None else ()))
 
 
 def needed_packages(selections: Mapping[str, Selection]) -> list[Package]:
@@ -50,10 +54,10 @@ def collect(kind: str, selection: Selection, *, packages: Path, out: Path) -> No
     pools = {s.name: read(s, packages=packages, part_bytes=selection.part_kb * 1000, skipped=skipped) for s in chosen}
     pools = _without_copies(pools, skipped)
     taken = sample(pools, limit=int(selection.limit_mb * 1e6))
-    write_documents(out, sorted((d for pool in taken.values() for d in pool), key=lambda d: d.id))
-    used = [_manifest_entry(s, packages, pools[s.name], taken[s.name]) for s in chosen]
+    written = write_documents(out, sorted((d for pool in taken.values() for d in pool), key=lambda d: d.id))
+    used = [_manifest_entry(s, packages, pools[s.name], taken[s.name], skipped) for s in chosen]
     total = {key: sum(entry[key] for entry in used) for key in ("documents", "bytes")}
-    write_manifest(out, {"kind": kind, "sources": used, "skipped": skipped, **total})
+    write_manifest(out, {"kind": kind, "sources": used, "skipped": skipped, "parts": written, **total})
 
 
 def read(source: Source, *, packages: Path, part_bytes: int, skipped: list[Skipped]) -> list[Document]:
@@ -178,7 +182,9 @@ def sample(pools: Mapping[str, list[Document]], *, limit: int) -> dict[str, list
     return taken
 
 
-def _manifest_entry(source: Source, packages: Path, pool: list[Document], taken: list[Document]) -> dict[str, Any]:
+def _manifest_entry(
+    source: Source, packages: Path, pool: list[Document], taken: list[Document], skipped: list[Skipped]
+) -> dict[str, Any]:
     size, whole = _bytes(taken), _bytes(pool)
     return {
         "name": source.name,
@@ -186,6 +192,7 @@ def _manifest_entry(source: Source, packages: Path, pool: list[Document], taken:
         "packages": [dataclasses.asdict(recorded(p, packages)) for p in source.packages] or [_interpreter()],
         "documents": len(taken),
         "bytes": size,
+        "skipped": sum(s["origin"].startswith(f"{source.name}/") for s in skipped),
         "over_limit": {"documents": len(pool) - len(taken), "bytes": whole - size},
     }
 

@@ -5,7 +5,15 @@ import gzip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm360.data.readers import convert, dictionary, docstrings, html_pages, html_text, matching_docs, standard_library
+from llm360.data.packaged.readers import (
+    convert,
+    dictionary,
+    docstrings,
+    html_pages,
+    html_text,
+    matching_docs,
+    standard_library,
+)
 
 
 def test_html_becomes_what_a_reader_sees():

@@ -1,13 +1,13 @@
 """A byte-level BPE trained on the sources, with LLaMA's special tokens.
 
-Every string round-trips (all 256 bytes are in the vocabulary), and text that looks like a special token stays
-text: a document that contains ``</s>`` never yields the id of ``</s>``.
+All 256 bytes are in the vocabulary, and no special token is made by merges, so ``encoder.py`` gives every string back
+and never makes a special token out of text.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,6 @@ from llm360.config import require_positive
 from llm360.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import polars as pl
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"  # LLaMA's ids 0, 1, 2
@@ -69,7 +65,11 @@ def train_tokenizer(texts: Iterable[str], params: TokenizerParams) -> PreTrained
             f"raise sample_mb, add sources or lower vocab_size"
         )
     reserved = [f"<reserved_{i}>" for i in range(params.reserved)]
-    raw.add_special_tokens([*params.extra_tokens, *reserved])
+    added = [*params.extra_tokens, *reserved]
+    if raw.add_special_tokens(added) != len(added) or raw.get_vocab_size() != params.vocab_size + len(added):
+        raise ConfigError(
+            f"extra_tokens: read {params.extra_tokens}, of which one is twice there or a token that text has"
+        )
     return _wrap(raw, params.extra_tokens)
 
 
@@ -92,32 +92,16 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def load_encoder(folder: Path) -> Tokenizer:
-    """Return the same tokenizer without transformers, whose import takes seconds: what ``encode`` needs."""
-    from tokenizers import Tokenizer
+def sample_texts(kinds: Sequence[Iterable[str]], *, megabytes: float) -> Iterator[str]:
+    """Yield whole documents, the first ones of each kind, about ``megabytes`` (UTF-8) in all and equal by kind.
 
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-
-def encode(encoder: Tokenizer, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
-    """Return the ids of each text, uint32, without special tokens, whatever the texts contain."""
-    import numpy as np
-
-    before, encoder.encode_special_tokens = encoder.encode_special_tokens, True
-    try:
-        batch = encoder.encode_batch_fast(list(texts), add_special_tokens=False)
-    finally:
-        encoder.encode_special_tokens = before
-    return [np.asarray(e.ids, dtype=np.uint32) for e in batch]
-
-
-def sample_texts(frames: Sequence[pl.DataFrame], *, megabytes: float) -> list[str]:
-    """Return whole documents, the first ones of each frame, about ``megabytes`` in all and equal by frame."""
-    import polars as pl
-
-    budget = megabytes * 1e6 / max(len(frames), 1)
-    texts: list[str] = []
-    for frame in frames:
-        before = pl.col("text").str.len_bytes().cum_sum().shift(1, fill_value=0)
-        texts += frame.filter(before < budget)["text"].to_list()
-    return texts
+    Reads no further in a kind than its share; a kind that has less is not made up for by the others.
+    """
+    share = megabytes * 1e6 / max(len(kinds), 1)
+    for kind in kinds:
+        size = 0
+        for text in kind:
+            yield text
+            size += len(text.encode())
+            if size >= share:
+                break

@@ -1,0 +1,1 @@
+"""From documents to chunks, out of core: rows packed, mixed, shuffled and cut."""

@@ -1,0 +1,115 @@
+"""Documents held out for validation: the same of a kind for every phase of a suite, and rows of nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from llm360.data.chunking.pack import COLUMNS, cached_encoder
+from llm360.data.chunking.rows import Rows
+from llm360.data.documents import Part, parts, read_part
+from llm360.errors import DataError
+from llm360.files import read_json, write_json
+from llm360.processes import Workers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_BYTES_PER_TOKEN = 8  # more than any text gives; only bounds how many documents are looked at
+Candidate = tuple[str, str, int]  # hash, document id, bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldOutTask:
+    """The candidates of one part: the first of its documents in the order of a hash, up to ``bytes``."""
+
+    folder: Path
+    part: Part
+    seed: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldOut:
+    """One kind's held-out documents. out is the path of their files without a suffix (see rows.py)."""
+
+    folder: Path
+    tokenizer: Path
+    rows: int
+    row_tokens: int
+    seed: int
+    out: Path
+
+
+def hold_out(task: HoldOut, *, workers: Workers) -> list[str]:
+    """Write the held-out rows and the ids of their documents (<out>.json), and return the ids.
+
+    Documents are taken in the order of a hash of (seed, id) until their tokens fill ``rows`` rows. Raises DataError
+    when that leaves nothing to train on. What was done before is returned.
+    """
+    if (done := task.out.with_suffix(".json")).is_file():
+        return list(read_json(done))
+    every = parts(task.folder)
+    wanted = task.rows * task.row_tokens
+    tasks = [
+        HoldOutTask(folder=task.folder, part=p, seed=task.seed, bytes=wanted * MOST_BYTES_PER_TOKEN) for p in every
+    ]
+    found = {t.part: c for t, c in workers.run(candidates, tasks)}
+    first = _first((c for part in every for c in found[part]), wanted * MOST_BYTES_PER_TOKEN)
+    holding = [part for part in every if {c[1] for c in found[part]} & {c[1] for c in first}]
+    ids = _write(task, holding, [c[1] for c in first], wanted)
+    if len(ids) == sum(p.documents for p in every):
+        raise DataError(f"{task.folder}: {len(ids)} documents, none left after validation; add text")
+    write_json(done, ids)
+    return ids
+
+
+def candidates(task: HoldOutTask) -> list[Candidate]:
+    """Return a part's candidates; only ids and sizes are read."""
+    rows: list[Candidate] = []
+    for table in read_part(task.folder, task.part, columns=("id", "bytes")):
+        ids, sizes = table["id"].to_pylist(), table["bytes"].to_pylist()
+        rows += [
+            (hashlib.sha256(f"{task.seed}/{i}".encode()).hexdigest(), i, n) for i, n in zip(ids, sizes, strict=True)
+        ]
+        rows = _first(rows, task.bytes)
+    return rows
+
+
+def _first(rows: Iterable[Candidate], size: int) -> list[Candidate]:
+    """Return the first in the order of their hash that hold ``size`` bytes, the one that passes it included."""
+    ordered = sorted(rows)
+    before = np.cumsum([0, *(row[2] for row in ordered)])[:-1]
+    return ordered[: int(np.searchsorted(before, size))]
+
+
+def _write(task: HoldOut, holding: list[Part], ids: list[str], wanted: int) -> list[str]:
+    """Encode the candidates in their order, more at a time each time, until they hold enough tokens."""
+    encoder = cached_encoder(task.tokenizer)
+    taken: list[str] = []
+    with Rows(task.out, encoder, row_tokens=task.row_tokens) as rows:
+        while rows.tokens < wanted and len(taken) < len(ids):
+            batch = ids[len(taken) : 2 * len(taken) + 8]
+            texts = _texts(task, holding, frozenset(batch))
+            for document in batch:
+                if rows.tokens < wanted:
+                    named = texts[document]
+                    encoded = encoder.encode(named["text"].to_pylist())
+                    rows.add(named.drop_columns(["text"]), encoded, np.ones(1, dtype=bool))
+                    taken.append(document)
+    return taken
+
+
+def _texts(task: HoldOut, holding: list[Part], ids: frozenset[str]) -> Mapping[str, pa.Table]:
+    """Return a table of one row for each of ``ids``."""
+    found: dict[str, pa.Table] = {}
+    for part in holding:
+        for table in read_part(task.folder, part, columns=COLUMNS):
+            names = table["id"].to_pylist()
+            found |= {name: table.slice(i, 1) for i, name in enumerate(names) if name in ids}
+    return found

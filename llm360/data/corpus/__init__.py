@@ -1,0 +1,1 @@
+"""Corpora of any size: declared, read file by file, written as documents."""

@@ -1,0 +1,1 @@
+"""Sources that packages ship: fetched, unpacked, read and sampled."""

@@ -1,0 +1,1 @@
+"""What a mixture will need, before any work."""

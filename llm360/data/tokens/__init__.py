@@ -1,0 +1,1 @@
+"""Text to tokens and back: the tokenizer, its fastest proven encoder, fill-in-the-middle."""

@@ -1,0 +1,123 @@
+"""A chunk of a workspace: its tokens, where each row is from, and each row's text rebuilt from its tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llm360.errors import IntegrityError, NotFound, StoreUnavailable
+from llm360.files import MANIFEST, manifest_sha256, verify
+from registry.ids import ArtifactId, whole_number
+from registry.suite import Suite
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import polars as pl
+
+    from llm360.data.tokens.encoder import Encoder
+    from registry.workspace import Workspace
+
+END = "</s>"  # how ``text`` writes the end token
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """One document's part of a row: data is the bytes that its tokens stand for, end and special tokens none.
+
+    They are the document's own bytes unless fill-in-the-middle rearranged it. ends: its end token is in this row.
+    """
+
+    document: str
+    data: bytes
+    ends: bool
+
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8; a character that the row cuts in two becomes U+FFFD."""
+        return self.data.decode("utf-8", errors="replace")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Chunk:
+    """One chunk of training data.
+
+    index is its number in the suite; tokens is [rows, sequence_length + 1] uint16 (uint32 above 65,536 entries);
+    provenance has a row for each row of tokens: row, position, kind, epoch, spans (document, start, end, licence,
+    origin...). tokenizer is the folder of the tokenizer that made it, tokenizer_sha256 the sha256 of its manifest.
+    """
+
+    id: ArtifactId
+    phase: str
+    index: int
+    tokens: npt.NDArray[np.uint16]
+    provenance: pl.DataFrame
+    tokenizer: Path
+    tokenizer_sha256: str
+
+    def documents(self, row: int) -> list[Excerpt]:
+        """Return a row's documents in their order, each with the bytes of its part of the row.
+
+        Raises NotFound for a row that is not there, StoreUnavailable when the tokenizer is not in this workspace,
+        IntegrityError when it is not the one that made the chunk.
+        """
+        index = whole_number(row)
+        if index is None or not 0 <= index < len(self.tokens):
+            raise NotFound(f"{self.id} has rows 0 to {len(self.tokens) - 1}, read row {row!r}")
+        encoder = self._encoder()
+        return [_excerpt(encoder, self.tokens[index], span) for span in self.provenance["spans"][index].to_list()]
+
+    def text(self, row: int) -> str:
+        """Return a row's text as training read it: its documents one after the other, ``</s>`` where one ends."""
+        return "".join(e.text + END * e.ends for e in self.documents(row))
+
+    def _encoder(self) -> Encoder:
+        if not (self.tokenizer / MANIFEST).is_file():
+            raise StoreUnavailable(
+                f"{self.id}: its text needs the tokenizer {self.tokenizer}, which is not here; "
+                f"`dvc pull artifacts/tokenizers/{self.tokenizer.name}` brings it, `make repro` builds it"
+            )
+        found = manifest_sha256(self.tokenizer)
+        if self.tokenizer_sha256 != found:
+            raise IntegrityError(
+                f"{self.tokenizer}: sha256 of its manifest {found}, but {self.id} was made with "
+                f"{self.tokenizer_sha256}; pull the tokenizer of this run, or rebuild the chunks: dvc repro"
+            )
+        return _load(self.tokenizer, found)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(folder: Path, sha256: str) -> Encoder:
+    from llm360.data.tokens.encoder import load_encoder
+
+    verify(folder)
+    return load_encoder(folder)
+
+
+def _excerpt(encoder: Encoder, tokens: npt.NDArray[np.uint16], span: dict[str, object]) -> Excerpt:
+    ids = tokens[span["start"] : span["end"]]
+    ends = bool(len(ids)) and int(ids[-1]) == encoder.eos
+    return Excerpt(document=str(span["document"]), data=encoder.decode_bytes(ids[: len(ids) - ends]), ends=ends)
+
+
+def read_chunk(workspace: Workspace, suite: Suite, artifact: ArtifactId) -> Chunk:
+    """Return a chunk that is in a workspace; its files are checked against their sha256 first."""
+    from registry.history import read_chunks
+    from registry.workspace import verify_files
+
+    found = workspace.resolve(suite, artifact)
+    verify_files(workspace.folder(found), found, tuple(e.path for e in found.files if e.path.endswith(".json")))
+    index = artifact.index or 0
+    phase = suite.phase_of(index)
+    reader = read_chunks(workspace.folder(found), suite.name, phase)
+    return Chunk(
+        id=artifact,
+        phase=phase.name,
+        index=index,
+        tokens=reader.tokens(index),
+        provenance=reader.provenance(index),
+        tokenizer=workspace.artifacts / "tokenizers" / reader.manifest["tokenizer"],
+        tokenizer_sha256=reader.manifest["tokenizer_sha256"],
+    )

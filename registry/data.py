@@ -1,0 +1,180 @@
+"""Which data was read when: the order of a chunk, the rows of a step, what a checkpoint has seen, when a row was read.
+
+All of it is computed from the ledger and the chunks' manifest, the same for every world size and after any restart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from llm360.errors import NotFound
+from llm360.train.ledger import Pass
+from registry import catalog
+from registry.history import History
+from registry.ids import ArtifactId, Kind, whole_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import polars as pl
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """What one optimizer step trained on.
+
+    step counts over the suite from 1, as in the metrics: the checkpoint after it has ``step`` steps. positions are the
+    places in the chunk's order, rows (int64) the chunk's rows there: row r is ``load_chunk(...).tokens[r]``.
+    pass_number is 1 when training read the chunk for the first time. tokens_seen is the suite's total after the step.
+    """
+
+    suite: str
+    phase: str
+    chunk: int
+    pass_number: int
+    step: int
+    positions: range
+    rows: npt.NDArray[np.int64]
+    tokens_seen: int
+    reading: Pass = dataclasses.field(repr=False)
+    history: History = dataclasses.field(repr=False)
+
+    def provenance(self) -> pl.DataFrame:
+        """Return where these rows are from, in the batch's order: row, position, kind, epoch, spans. Read when called.
+
+        Its position is the row's place in the stored chunk, which is ``rows`` here, not that in the order of training.
+        """
+        return self.history.provenance(self.reading)[self.rows]
+
+    def tokens(self) -> npt.NDArray[Any]:
+        """Return the batch, [batch_size, sequence_length + 1] uint16 or uint32, as the step read it."""
+        return self.history.tokens(self.reading, self.rows)
+
+
+def order(suite: str, *, chunk: int, phase: str | None = None) -> npt.NDArray[np.int64]:
+    """Return a chunk's rows in the order of training, int64: position p of the chunk is row ``order(...)[p]``.
+
+    ``phase``, when given, must be the chunk's. Raises NotReleased where the order was not published, NotFound for a
+    chunk outside the suite or the phase, StoreUnavailable when the suite was not trained in this workspace.
+    """
+    from llm360.data.order import chunk_order
+
+    history = History.of(suite)
+    index, found = history.chunk_phase(chunk)
+    if phase not in (None, found.name):
+        raise NotFound(f"{suite}: chunk {index} is in phase {found.name!r}, read phase {phase!r}")
+    name, seed = history.seed(found)
+    return chunk_order(seed=seed, phase=name, chunk=index, rows=history.chunks(index).rows(index))
+
+
+def data_at(suite: str, *, step: int) -> Batch:
+    """Return what optimizer step ``step`` trained on, counted over the suite from 1 as in the metrics.
+
+    >>> registry.data_at("amber-mini", step=1234).provenance()
+
+    Raises NotFound for a step beyond the run, InvalidId for one below 1, and what ``order`` raises.
+    """
+    history = History.of(suite)
+    reading = history.at(step)
+    width = int(history.trained(reading).manifest["sequence_length"])
+    positions = reading.positions(int(step))
+    return Batch(
+        suite=suite,
+        phase=reading.phase,
+        chunk=reading.chunk,
+        pass_number=reading.number,
+        step=int(step),
+        positions=positions,
+        rows=_order(reading)[positions.start : positions.stop],
+        tokens_seen=reading.tokens_seen - (reading.last_step - int(step)) * reading.batch_size * width,
+        reading=reading,
+        history=history,
+    )
+
+
+def _order(reading: Pass) -> npt.NDArray[np.int64]:
+    from llm360.data.order import chunk_order
+
+    rows = reading.rows + reading.rows_unused
+    return chunk_order(seed=reading.seed, phase=reading.phase, chunk=reading.chunk, rows=rows)
+
+
+def rows_seen(suite: str, *, ckpt: int | str) -> pl.DataFrame:
+    """Return what a checkpoint was trained on: one row per pass over a chunk, in the order of training.
+
+    Columns phase, chunk, pass (1: the first time), first_step, steps, batch_size, rows (that steps were taken on),
+    rows_unused (that filled no step). A fine-tuned suite saw what its base saw. Raises what ``order`` raises, and
+    NotFound for a checkpoint that the run has not saved yet.
+    """
+    import polars as pl
+
+    _, readings = _until(suite, ckpt)
+    columns = {"phase": pl.String} | dict.fromkeys(
+        ("chunk", "pass", "first_step", "steps", "batch_size", "rows", "rows_unused"), pl.Int64
+    )
+    rows = [(p.phase, p.chunk, p.number, p.first_step, p.steps, p.batch_size, p.rows, p.rows_unused) for p in readings]
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def _until(suite: str, ckpt: int | str) -> tuple[History, list[Pass]]:
+    found = catalog.find(suite)
+    wanted = ArtifactId(suite=suite, kind=Kind.CKPT, index=found.ckpt(ckpt))
+    found.require(wanted)
+    if found.base is not None:
+        return _until(found.base.suite, found.base.index or 0)
+    history = History.of(suite)
+    return history, history.until(wanted.index or 0)
+
+
+def sources_seen(suite: str, *, ckpt: int | str) -> pl.DataFrame:
+    """Return what a checkpoint was trained on by kind of source: kind, rows, tokens (targets), share of the rows.
+
+    A row that was read twice counts twice, one that filled no step not at all: exact, from the manifest's counts of
+    each chunk, less the rows that filled no step. Only for these the chunk's provenance is read.
+    Raises what ``rows_seen`` raises, and StoreUnavailable for a chunk's manifest or provenance that is not here.
+    """
+    import polars as pl
+
+    history, readings = _until(suite, ckpt)
+    rows: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for reading in readings:
+        manifest = history.trained(reading).manifest
+        for kind, count in _kinds(history, reading, manifest).items():
+            rows[kind] += count
+            tokens[kind] += count * manifest["sequence_length"]
+    total = max(rows.total(), 1)
+    table = [(kind, n, tokens[kind], n / total) for kind, n in sorted(rows.items(), key=lambda x: (-x[1], x[0]))]
+    schema = {"kind": pl.String, "rows": pl.Int64, "tokens": pl.Int64, "share": pl.Float64}
+    return pl.DataFrame(table, schema=schema, orient="row")
+
+
+def _kinds(history: History, reading: Pass, manifest: Mapping[str, Any]) -> Counter[str]:
+    """Return how many rows of each kind the steps of a pass were taken on."""
+    local = reading.chunk - manifest["first_chunk"]
+    counts = Counter({kind: rows[local] for kind, rows in manifest["kinds_by_chunk"].items()})
+    if reading.rows_unused:
+        unused = _order(reading)[reading.rows :]
+        counts.subtract(history.provenance(reading)["kind"][unused].to_list())
+    return counts
+
+
+def steps_of(suite: str, *, chunk: int, row: int) -> list[int]:
+    """Return the optimizer steps that trained on a row of a chunk, counted over the suite from 1.
+
+    Empty when the row was among those that filled no step, or the chunk was skipped or its turn has not come; several
+    when the chunk was repeated. Raises what ``order`` raises, and NotFound for a row that the chunk does not have.
+    """
+    history, index = History.of(suite), whole_number(row)
+    number, _ = history.chunk_phase(chunk)
+    count = history.chunks(number).rows(number)
+    if index is None or not 0 <= index < count:
+        raise NotFound(f"{suite}/chunk-{number} has rows 0 to {count - 1}, read row {row!r}")
+    steps = []
+    for reading in history.over(number):
+        history.trained(reading)
+        steps.append(reading.step_at(int((_order(reading) == index).argmax())))
+    return [step for step in steps if step is not None]

@@ -65,32 +65,24 @@ def rows(suite: Suite, params: Params) -> list[dict[str, Any]]:
 
 def _phase(reader: ChunkReader, artifacts: Path, search: Contamination) -> Iterator[dict[str, Any]]:
     """Read a phase's chunks once: its mixture, rows by kind of each chunk, tokens by source; items go to ``search``."""
-    from llm360.data.tokens.encoder import load_encoder
+    from llm360.data.tokens.encoder import encoder_of
 
     facts = reader.manifest
-    encoder, phase, first = (
-        load_encoder(artifacts / "tokenizers" / facts["tokenizer"]),
-        facts["phase"],
-        facts["first_chunk"],
-    )
+    encoder = encoder_of(facts, artifacts / "tokenizers" / facts["tokenizer"])
+    phase, first = facts["phase"], facts["first_chunk"]
     for kind, counts in facts["kinds_by_chunk"].items():
         total, weight = sum(counts), facts["mixture"][kind]["weight"]
         tokens = total * (facts["sequence_length"] + 1)
         yield {"check": "mixture", "phase": phase, "kind": kind, "rows": total, "tokens": tokens, "weight": weight}
         for chunk, count in enumerate(counts, start=first):
             yield {"check": "chunk", "phase": phase, "chunk": chunk, "kind": kind, "rows": count}
-    sources = []
-    for chunk in track(
-        range(first, first + facts["chunks"]), label=f"{facts['folder']}: chunks", total=facts["chunks"]
-    ):
+    sources, chunks = [], range(first, first + facts["chunks"])
+    for chunk in track(chunks, label=f"{facts['folder']}: chunks", total=len(chunks)):
         sources.append(by_source(reader.provenance(chunk)))
-        tokens_RT = reader.tokens(chunk)
-        for start in range(0, len(tokens_RT), BATCH):
-            search.add(texts(encoder, tokens_RT[start : start + BATCH]), chunk=chunk, first_row=start)
-    for row in (
-        pl.concat(sources).group_by("kind", "source").agg(pl.col("tokens").sum()).sort("kind", "source").to_dicts()
-    ):
-        yield {"check": "source", "phase": phase, **row}
+        for number, tokens_RT in enumerate(reader.blocks(chunk, BATCH)):
+            search.add(texts(encoder, tokens_RT), chunk=chunk, first_row=number * BATCH)
+    summed = pl.concat(sources).group_by("kind", "source").agg(pl.col("tokens").sum()).sort("kind", "source")
+    yield from ({"check": "source", "phase": phase, **row} for row in summed.to_dicts())
 
 
 def by_source(provenance: pl.DataFrame) -> pl.DataFrame:

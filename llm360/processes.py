@@ -51,6 +51,12 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def prepare(self, function: Callable[[A], object], task: A) -> None:
+        """Start the workers and have each do what its first task would have to wait for; waits for nothing."""
+        if self.count > 1 and not os.environ.get(RAY_ADDRESS):
+            for _ in range(self.count):
+                self._started().submit(function, task)
+
     def run(self, function: Callable[[A], R], tasks: Sequence[A]) -> Iterator[tuple[A, R]]:
         """Yield each task with its result, as they end; results may depend on the task only, never on who ran it.
 

@@ -7,8 +7,8 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llm360.errors import IntegrityError, NotFound, StoreUnavailable
-from llm360.files import MANIFEST, manifest_sha256, verify
+from llm360.errors import NotFound, StoreUnavailable
+from llm360.files import MANIFEST
 from registry.ids import ArtifactId, whole_number
 from registry.suite import Suite
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from llm360.data.chunks import ChunkReader
     from llm360.data.tokens.encoder import Encoder
     from registry.workspace import Workspace
 
@@ -46,7 +47,7 @@ class Chunk:
 
     index is its number in the suite; tokens is [rows, sequence_length + 1] uint16 (uint32 above 65,536 entries);
     provenance has a row for each row of tokens: row, position, kind, epoch, spans (document, start, end, licence,
-    origin...). tokenizer is the folder of the tokenizer that made it, tokenizer_sha256 the sha256 of its manifest.
+    origin...). tokenizer is the folder of the tokenizer that made it.
     """
 
     id: ArtifactId
@@ -55,13 +56,13 @@ class Chunk:
     tokens: npt.NDArray[np.uint16]
     provenance: pl.DataFrame
     tokenizer: Path
-    tokenizer_sha256: str
+    reader: ChunkReader = dataclasses.field(repr=False)
 
     def documents(self, row: int) -> list[Excerpt]:
         """Return a row's documents in their order, each with the bytes of its part of the row.
 
         Raises NotFound for a row that is not there, StoreUnavailable when the tokenizer is not in this workspace,
-        IntegrityError when it is not the one that made the chunk.
+        FingerprintMismatch when it is not the one that made the chunk.
         """
         index = whole_number(row)
         if index is None or not 0 <= index < len(self.tokens):
@@ -79,21 +80,14 @@ class Chunk:
                 f"{self.id}: its text needs the tokenizer {self.tokenizer}, which is not here; "
                 f"`dvc pull artifacts/tokenizers/{self.tokenizer.name}` brings it, `make repro` builds it"
             )
-        found = manifest_sha256(self.tokenizer)
-        if self.tokenizer_sha256 != found:
-            raise IntegrityError(
-                f"{self.tokenizer}: sha256 of its manifest {found}, but {self.id} was made with "
-                f"{self.tokenizer_sha256}; pull the tokenizer of this run, or rebuild the chunks: dvc repro"
-            )
-        return _load(self.tokenizer, found)
+        return _load(self.reader, self.tokenizer)
 
 
 @functools.lru_cache(maxsize=4)
-def _load(folder: Path, sha256: str) -> Encoder:
-    from llm360.data.tokens.encoder import load_encoder
+def _load(reader: ChunkReader, tokenizer: Path) -> Encoder:
+    from llm360.data.tokens.encoder import encoder_of
 
-    verify(folder)
-    return load_encoder(folder)
+    return encoder_of(reader.manifest, tokenizer)
 
 
 def _excerpt(encoder: Encoder, tokens: npt.NDArray[np.uint16], span: dict[str, object]) -> Excerpt:
@@ -119,5 +113,5 @@ def read_chunk(workspace: Workspace, suite: Suite, artifact: ArtifactId) -> Chun
         tokens=reader.tokens(index),
         provenance=reader.provenance(index),
         tokenizer=workspace.artifacts / "tokenizers" / reader.manifest["tokenizer"],
-        tokenizer_sha256=reader.manifest["tokenizer_sha256"],
+        reader=reader,
     )

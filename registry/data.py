@@ -158,7 +158,7 @@ def _kinds(history: History, reading: Pass, manifest: Mapping[str, Any]) -> Coun
     counts = Counter({kind: rows[local] for kind, rows in manifest["kinds_by_chunk"].items()})
     if reading.rows_unused:
         unused = _order(reading)[reading.rows :]
-        counts.subtract(history.provenance(reading)["kind"][unused].to_list())
+        counts.subtract(history.provenance(reading, columns=["kind"])["kind"][unused].to_list())
     return counts
 
 

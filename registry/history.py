@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,10 +130,10 @@ class History:
             )
         return reader
 
-    def provenance(self, reading: Pass) -> pl.DataFrame:
+    def provenance(self, reading: Pass, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the provenance of the chunk that a pass read, a row for each row in stored order."""
         self._require(reading.chunk, -1)
-        return self.trained(reading).provenance(reading.chunk)
+        return self.trained(reading).provenance(reading.chunk, columns=columns)
 
     def tokens(self, reading: Pass, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return rows of the chunk that a pass read, [rows, sequence_length + 1]."""

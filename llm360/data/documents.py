@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 KINDS = ("arxiv", "book", "c4", "refinedweb", "stackexchange", "starcoderdata", "wikipedia")  # Amber, Table 2
 FOLDER = "documents"
 PART_BYTES = 64_000_000  # of text: a unit of work, and of what a kill can cost
-GROUP_BYTES = 4_000_000  # of text: what a reader holds at a time
+REPEATED = ["kind", "source", "licence"]  # columns of few values: the others read faster without a dictionary
+GROUP_BYTES = 1_000_000  # of text: what a reader holds at a time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class PartWriter:
         import pyarrow.parquet as pq
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._partial, schema(), compression="zstd", compression_level=3)
+        self._writer = pq.ParquetWriter(self._partial, schema(), compression="zstd", use_dictionary=REPEATED)
         return self
 
     def add(self, document: Document) -> None:
@@ -174,8 +175,10 @@ def parts(folder: Path) -> list[Part]:
     return found
 
 
-def read_part(folder: Path, part: Part, *, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield a part's documents in tables of about GROUP_BYTES of text; None means every column.
+def read_part(
+    folder: Path, part: Part, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """Yield a part's documents in tables of about GROUP_BYTES of text; None means every column, every table.
 
     Raises IntegrityError when the file is not the one that the manifest names.
     """
@@ -183,7 +186,7 @@ def read_part(folder: Path, part: Part, *, columns: Sequence[str] | None = None)
 
     verify_file(folder / part.path, part.entry)  # not by the manifest, which names every part of a large kind
     with pq.ParquetFile(folder / part.path) as file:
-        for group in range(file.num_row_groups):
+        for group in range(file.num_row_groups) if groups is None else groups:
             yield file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import registry
 from llm360.data.mixture import ChunkParams, Fim, Ingredient
-from llm360.errors import IntegrityError, NotFound, StoreUnavailable
+from llm360.errors import FingerprintMismatch, NotFound, StoreUnavailable
 from llm360.files import manifest_sha256, read_manifest, write_json, write_manifest
 from llm360.train.ledger import Ledger
 from registry import Workspace, use_store
@@ -116,7 +116,7 @@ def test_text_needs_the_tokenizer_that_made_the_chunk(root, tmp_path):
     with use_store(Workspace(tmp_path / "clone")):
         chunk = registry.load_chunk(SUITE, chunk=0)
     write_manifest(tokenizer, read_manifest(tokenizer) | {"suite": "another"})
-    with pytest.raises(IntegrityError, match=r"tokenizers/hand-made: sha256 .* but hand-made/chunk-0 was made with"):
+    with pytest.raises(FingerprintMismatch, match=r"hand-made: sha256 .*, but the chunks of hand-made were made with"):
         chunk.text(0)
     shutil.rmtree(tokenizer)
     with pytest.raises(StoreUnavailable, match=r"its text needs the tokenizer .*dvc pull artifacts/tokenizers/hand-ma"):

@@ -16,7 +16,7 @@ import numpy as np
 from llm360.data.chunking.gather import MIX, ChunkTask, read_rows, read_spans, write_chunk
 from llm360.data.chunking.holdout import HoldOut, hold_out
 from llm360.data.chunking.mix import Mix, Pool, epochs_of
-from llm360.data.chunking.pack import PackTask, cached_encoder, pack_part
+from llm360.data.chunking.pack import PackTask, cached_encoder, pack_part, prepare
 from llm360.data.chunking.rows import rows_path, span_type, spans_path
 from llm360.data.chunking.shards import create_array, shard_path, token_dtype, write_shard
 from llm360.data.chunks import FORMAT, TOKENS, VALIDATION, chunk_path, provenance_path
@@ -57,6 +57,7 @@ def build_chunks(out: Path, build: Build) -> dict[str, Any]:
     The caller sees to it that ``work`` was begun with the same parameters, documents and tokenizer. Raises DataError
     when a kind has too few rows for what the mixture asks of it.
     """
+    build.workers.prepare(prepare, build.tokenizer)
     held = {kind: hold_out(_hold_out(build, kind), workers=build.workers) for kind in build.params.mixture}
     packed = _pack(build)
     mix, per_chunk = _mix(build.params, packed)

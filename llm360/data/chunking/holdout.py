@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_BYTES_PER_TOKEN = 8  # more than any text gives; only bounds how many documents are looked at
-Candidate = tuple[str, str, int]  # hash, document id, bytes
+ALONE = 64  # parts whose ids are read sooner here than by workers
+Candidate = tuple[str, str, int, int, int]  # hash, document id, bytes, index of the part, table in the part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class HoldOutTask:
 
     folder: Path
     part: Part
+    index: int
     seed: int
     bytes: int
 
@@ -56,14 +58,15 @@ def hold_out(task: HoldOut, *, workers: Workers) -> list[str]:
         return list(read_json(done))
     every = parts(task.folder)
     wanted = task.rows * task.row_tokens
+    size = wanted * MOST_BYTES_PER_TOKEN
     tasks = [
-        HoldOutTask(folder=task.folder, part=p, seed=task.seed, bytes=wanted * MOST_BYTES_PER_TOKEN) for p in every
+        HoldOutTask(folder=task.folder, part=part, index=index, seed=task.seed, bytes=size)
+        for index, part in enumerate(every)
     ]
-    found = {t.part: c for t, c in workers.run(candidates, tasks)}
-    first = _first((c for part in every for c in found[part]), wanted * MOST_BYTES_PER_TOKEN)
-    holding = [part for part in every if {c[1] for c in found[part]} & {c[1] for c in first}]
-    ids = _write(task, holding, [c[1] for c in first], wanted)
-    if len(ids) == sum(p.documents for p in every):
+    found = workers.run(candidates, tasks) if len(tasks) > ALONE else ((t, candidates(t)) for t in tasks)
+    first = _first((row for _, rows in found for row in rows), size)
+    ids = _write(task, every, first, wanted)
+    if len(ids) == sum(part.documents for part in every):
         raise DataError(f"{task.folder}: {len(ids)} documents, none left after validation; add text")
     write_json(done, ids)
     return ids
@@ -72,13 +75,15 @@ def hold_out(task: HoldOut, *, workers: Workers) -> list[str]:
 def candidates(task: HoldOutTask) -> list[Candidate]:
     """Return a part's candidates; only ids and sizes are read."""
     rows: list[Candidate] = []
-    for table in read_part(task.folder, task.part, columns=("id", "bytes")):
-        ids, sizes = table["id"].to_pylist(), table["bytes"].to_pylist()
-        rows += [
-            (hashlib.sha256(f"{task.seed}/{i}".encode()).hexdigest(), i, n) for i, n in zip(ids, sizes, strict=True)
-        ]
+    for group, table in enumerate(read_part(task.folder, task.part, columns=("id", "bytes"))):
+        named = zip(table["id"].to_pylist(), table["bytes"].to_pylist(), strict=True)
+        rows += [(_hash(task.seed, name), name, size, task.index, group) for name, size in named]
         rows = _first(rows, task.bytes)
     return rows
+
+
+def _hash(seed: int, document: str) -> str:
+    return hashlib.sha256(f"{seed}/{document}".encode()).hexdigest()
 
 
 def _first(rows: Iterable[Candidate], size: int) -> list[Candidate]:
@@ -88,15 +93,15 @@ def _first(rows: Iterable[Candidate], size: int) -> list[Candidate]:
     return ordered[: int(np.searchsorted(before, size))]
 
 
-def _write(task: HoldOut, holding: list[Part], ids: list[str], wanted: int) -> list[str]:
+def _write(task: HoldOut, every: Sequence[Part], first: Sequence[Candidate], wanted: int) -> list[str]:
     """Encode the candidates in their order, more at a time each time, until they hold enough tokens."""
     encoder = cached_encoder(task.tokenizer)
     taken: list[str] = []
     with Rows(task.out, encoder, row_tokens=task.row_tokens) as rows:
-        while rows.tokens < wanted and len(taken) < len(ids):
-            batch = ids[len(taken) : 2 * len(taken) + 8]
-            texts = _texts(task, holding, frozenset(batch))
-            for document in batch:
+        while rows.tokens < wanted and len(taken) < len(first):
+            batch = first[len(taken) : 2 * len(taken) + 8]
+            texts = _texts(task, every, batch)
+            for document in (row[1] for row in batch):
                 if rows.tokens < wanted:
                     named = texts[document]
                     encoded = encoder.encode(named["text"].to_pylist())
@@ -105,11 +110,13 @@ def _write(task: HoldOut, holding: list[Part], ids: list[str], wanted: int) -> l
     return taken
 
 
-def _texts(task: HoldOut, holding: list[Part], ids: frozenset[str]) -> Mapping[str, pa.Table]:
-    """Return a table of one row for each of ``ids``."""
+def _texts(task: HoldOut, every: Sequence[Part], batch: Sequence[Candidate]) -> Mapping[str, pa.Table]:
+    """Return a table of one row for each candidate; only the tables that hold one are read."""
     found: dict[str, pa.Table] = {}
-    for part in holding:
-        for table in read_part(task.folder, part, columns=COLUMNS):
-            names = table["id"].to_pylist()
-            found |= {name: table.slice(i, 1) for i, name in enumerate(names) if name in ids}
+    ids = {row[1] for row in batch}
+    for index in sorted({row[3] for row in batch}):
+        groups = sorted({row[4] for row in batch if row[3] == index})
+        for table in read_part(task.folder, every[index], columns=COLUMNS, groups=groups):
+            named = enumerate(table["id"].to_pylist())
+            found |= {name: table.slice(i, 1) for i, name in named if name in ids}
     return found

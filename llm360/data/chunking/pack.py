@@ -90,6 +90,13 @@ def cached_encoder(folder: Path) -> Encoder:
     return load_encoder(folder)
 
 
+def prepare(tokenizer: Path) -> None:
+    """Load what packing needs, before there is something to pack."""
+    import pyarrow.parquet  # noqa: F401
+
+    cached_encoder(tokenizer)
+
+
 @functools.lru_cache(maxsize=32)
 def _held_out(path: Path) -> frozenset[str]:
     return frozenset(read_json(path))

@@ -79,54 +79,51 @@ class Rows:
     def _write(self, stream: Ids) -> None:
         count = len(stream) // self.row_tokens
         end = count * self.row_tokens
-        read = self._bytes_before(stream)
+        kept = max(int(np.searchsorted(self._starts, end, side="right")) - 1, 0) if end < len(stream) else None
         if count:
+            batch, before = self._batch(stream[:end], kept)
             with named_when_full(self.out):
                 self._handle.write(stream[:end].tobytes())
-                self._spans.write_batch(self._batch(count, read))
+                self._spans.write_batch(batch)
+            self._before = before
         self.rows += count
-        kept = max(int(np.searchsorted(self._starts, end, side="right")) - 1, 0) if end < len(stream) else None
-        self._before = 0 if kept is None or read is None else self._text_byte(read, end, kept)
         self._rest = stream[end:]
         self._named = None if kept is None or self._named is None else self._named.slice(kept).combine_chunks()
         self._starts = self._starts[:0] if kept is None else self._starts[kept:] - end
 
-    def _bytes_before(self, stream: Ids) -> npt.NDArray[np.int64] | None:
-        """Return for each place in the stream the bytes of text before it; None where ids do not map to bytes."""
-        sizes = self._encoder.token_bytes
-        return None if sizes is None else np.concatenate([[0], np.cumsum(sizes[stream], dtype=np.int64)])
+    def _batch(self, stream: Ids, kept: int | None) -> tuple[pa.RecordBatch, int]:
+        """Return the spans of whole rows: the stream is cut where a document or a row begins.
 
-    def _text_byte(self, read: npt.NDArray[np.int64], at: int, document: int) -> int:
-        start = int(self._starts[document])
-        return int(read[at] - read[start]) if start >= 0 else int(read[at]) + self._before
-
-    def _batch(self, count: int, read: npt.NDArray[np.int64] | None) -> pa.RecordBatch:
-        """Return the spans of ``count`` rows: the stream is cut where a document or a row begins."""
+        And how many bytes of the text of document ``kept`` they hold, with what was before them.
+        """
         import pyarrow as pa
 
-        end = count * self.row_tokens
-        rows = np.arange(count + 1) * self.row_tokens
-        cuts = np.union1d(np.maximum(self._starts[self._starts < end], 0), rows[:-1])
-        stops = np.append(cuts[1:], end)
+        rows = np.arange(0, len(stream) + 1, self.row_tokens)
+        cuts = np.union1d(np.maximum(self._starts[self._starts < len(stream)], 0), rows[:-1])
+        stops = np.append(cuts[1:], len(stream))
         document = np.searchsorted(self._starts, cuts, side="right") - 1
         first = cuts // self.row_tokens * self.row_tokens
         tokens = {"start": cuts - first, "end": stops - first, "document_start": cuts - self._starts[document]}
-        places = {k: int64(v) for k, v in tokens.items()} | self._text_bytes(cuts, stops, document, read)
+        places, before = self._text_bytes(stream, cuts, document, kept)
+        places |= {name: int64(place) for name, place in tokens.items()}
         spans = pa.StructArray.from_arrays(self._columns(document, places), fields=list(span_type()))
         offsets = int64(np.searchsorted(cuts, rows)).cast(pa.int32())
-        return pa.record_batch([pa.ListArray.from_arrays(offsets, spans)], schema=spans_schema())
+        return pa.record_batch([pa.ListArray.from_arrays(offsets, spans)], schema=spans_schema()), before
 
-    def _text_bytes(self, cuts: Ids, stops: Ids, document: Ids, read: Ids | None) -> dict[str, Any]:
+    def _text_bytes(self, stream: Ids, cuts: Ids, document: Ids, kept: int | None) -> tuple[dict[str, Any], int]:
+        """Return where each span's text begins and ends in its document's, in bytes; null where they are none."""
         import pyarrow as pa
 
-        assert self._named is not None
-        if read is None:
-            return {name: pa.nulls(len(cuts), pa.int64()) for name in ("byte_start", "byte_end")}
-        starts = self._starts[document]
-        base = np.where(starts >= 0, read[np.maximum(starts, 0)], -self._before)
+        sizes = self._encoder.token_bytes
+        if sizes is None or self._named is None:
+            return {name: pa.nulls(len(cuts), pa.int64()) for name in ("byte_start", "byte_end")}, 0
+        read = np.concatenate([[0], np.cumsum(np.add.reduceat(sizes[stream], cuts, dtype=np.int64))])
+        first = np.searchsorted(document, document)  # the first span of each span's document
+        base = read[first] - np.where(document == document[0], self._before, 0)
         plain = np.asarray(self._named["plain"].to_pylist(), dtype=bool)[document]
-        places = {"byte_start": read[cuts] - base, "byte_end": read[stops] - base}
-        return {name: int64(place, valid=plain) for name, place in places.items()}
+        places = {"byte_start": read[:-1] - base, "byte_end": read[1:] - base}
+        before = int(places["byte_end"][-1]) if kept == document[-1] else 0
+        return {name: int64(place, valid=plain) for name, place in places.items()}, before
 
     def _columns(self, document: Ids, places: dict[str, Any]) -> list[pa.Array]:
         assert self._named is not None

@@ -49,8 +49,9 @@ def unknown_token(spec: Spec) -> str | None:
 def bytes_by_id(spec: Spec) -> dict[int, bytes]:
     """Return the bytes of every id that text can become; special tokens stand for none and are left out."""
     special = special_tokens(spec)
-    byte = alphabet()
-    return {i: bytes(byte[c] for c in token) for token, i in spec["model"]["vocab"].items() if token not in special}
+    latin = str.maketrans({character: chr(byte) for character, byte in alphabet().items()})
+    vocabulary = spec["model"]["vocab"].items()
+    return {i: token.translate(latin).encode("latin-1") for token, i in vocabulary if token not in special}
 
 
 def not_byte_level(spec: Spec) -> str | None:
@@ -60,8 +61,9 @@ def not_byte_level(spec: Spec) -> str | None:
     if by_text := [token["content"] for token in spec.get("added_tokens") or () if not token["special"]]:
         return f"added token {by_text[0]!r} is not special, so it is found in text before the merges"
     tokens = spec["model"]["vocab"].keys() - special_tokens(spec).keys()
-    if odd := sorted(token for token in tokens if not alphabet().keys() >= set(token)):
-        return f"token {odd[0]!r} has characters that stand for no byte"
+    if strange := set("".join(tokens)) - alphabet().keys():
+        odd = min(token for token in tokens if strange & set(token))
+        return f"token {odd!r} has characters that stand for no byte"
     if missing := sorted(alphabet().keys() - tokens):
         return f"no token for byte {alphabet()[missing[0]]:#04x}"
     ids = [spec["model"]["vocab"][token] for token in tokens] + [*special_tokens(spec).values()]

@@ -15,8 +15,8 @@ from llm360.data.tokens.byte_level import Spec, bytes_by_id, not_byte_level, spe
 from llm360.data.tokens.engines import Encode, Ids, with_tiktoken, with_tokenizers
 from llm360.data.tokens.proof import Proof, prove, write_proof, written_proof
 from llm360.data.tokens.tokenizer import EOS
-from llm360.errors import ConfigError, DataError, IntegrityError, did_you_mean
-from llm360.files import sha256_bytes
+from llm360.errors import ConfigError, DataError, FingerprintMismatch, IntegrityError, did_you_mean
+from llm360.files import manifest_sha256, sha256_bytes, verify
 from llm360.progress import say
 
 if TYPE_CHECKING:
@@ -105,6 +105,21 @@ def load_encoder(folder: Path) -> Encoder:
         if proof.reason:
             say(f"{folder}: encoded by the slower tokenizers, not tiktoken: {proof.reason}")
     return _encoder(folder, spec, tokenizer, proof)
+
+
+def encoder_of(chunks: Mapping[str, Any], folder: Path) -> Encoder:
+    """Return the encoder that chunks were made with, given their manifest and the tokenizer's folder, which is checked.
+
+    Raises FingerprintMismatch when another tokenizer lies there.
+    """
+    verify(folder)
+    found, wanted = manifest_sha256(folder), chunks["tokenizer_sha256"]
+    if found != wanted:
+        raise FingerprintMismatch(
+            f"{folder}: sha256 of its manifest {found}, but the chunks of {chunks['folder']} were made with {wanted}; "
+            f"pull the tokenizer of this run, or rebuild the chunks: dvc repro"
+        )
+    return load_encoder(folder)
 
 
 def prove_encoder(folder: Path, *, documents: Iterable[str]) -> Proof:

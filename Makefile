@@ -1,7 +1,7 @@
 # Each target makes .venv by itself when it is missing or older than what it is made from.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
-EXTRAS ?= train,eval,dev
+EXTRAS ?= train,eval,cluster,dev
 SCALE ?=
 SOURCES ?=
 

@@ -69,6 +69,12 @@ def test_every_manifest_is_true(project):
         verify(manifest.parent)
 
 
+def test_every_row_is_rebuilt_from_the_documents_that_it_names(project):
+    found = json.loads(run(project, sys.executable, "-m", "benchmarks.provenance"))
+    assert found["different"] == 0
+    assert found["rows"] == 2 * 6 * 48
+
+
 @pytest.mark.parametrize(
     ("suite", "last"), [(AMBER, 5), (CRYSTAL, 5), ("amber-chat-smoke", 0), ("amber-safe-smoke", 0)]
 )

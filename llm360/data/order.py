@@ -32,7 +32,7 @@ def shuffled(index: Indices, size: int, *words: object) -> Indices:
     (Luby and Rackoff 1988); what falls outside range(size) is sent on until it is inside (cycle walking, Black and
     Rogaway 2002), which keeps it one.
     """
-    bits = max(2, (size - 1).bit_length())
+    bits = max(2, (int(size) - 1).bit_length())
     keys = _raw(ROUNDS, words)
     out = _feistel(np.asarray(index).astype(np.uint64), bits, keys)
     while (outside := out >= size).any():

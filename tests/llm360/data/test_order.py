@@ -77,3 +77,7 @@ def test_shuffled_is_the_same_on_every_machine_and_in_every_year():
 
 
 GOLDEN_SHUFFLED = [333721, 139733, 105844, 20193, 141422, 895815, 572842, 387689]
+
+
+def test_a_size_may_be_a_number_of_numpys():
+    np.testing.assert_array_equal(shuffled(np.arange(9), np.int64(9), "w"), shuffled(np.arange(9), 9, "w"))

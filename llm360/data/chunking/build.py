@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from llm360.data.arrow import strings
 from llm360.data.chunking.gather import MIX, ChunkTask, read_rows, read_spans, write_chunk
 from llm360.data.chunking.holdout import HoldOut, hold_out
 from llm360.data.chunking.mix import Mix, Pool, epochs_of
@@ -229,7 +230,5 @@ def _write_validation(out: Path, build: Build) -> None:
     create_array(out / VALIDATION, **shape, row_tokens=width, dtype=build.dtype)
     write_shard(out / VALIDATION / shard_path(0), iter(tokens), shard_rows=shape["shard_rows"])
     schema = pa.schema([("kind", pa.string()), ("spans", pa.list_(span_type()))])
-    joined = pa.concat_arrays(spans) if spans else []
-    pq.write_table(
-        pa.table({"kind": kinds, "spans": joined}, schema=schema), out / "validation.parquet", compression="zstd"
-    )
+    table = pa.table({"kind": strings(kinds), "spans": pa.concat_arrays(spans)}, schema=schema)
+    pq.write_table(table, out / "validation.parquet", compression="zstd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,9 +42,17 @@ class Encoder:
     token_bytes: npt.NDArray[np.uint32] | None
     _bytes: Mapping[int, bytes] | None
     _never: Mapping[int, str]
-    _tokenizer: Tokenizer
-    _reference: Encode
+    _file: bytes  # tokenizer.json
     _fast: Encode | None
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
+        """The tokenizer itself, which takes a tenth of a second to make and is needed for few texts."""
+        return _made(self._file)
+
+    @functools.cached_property
+    def _reference(self) -> Encode:
+        return with_tokenizers(self._tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text, uint32 and read-only, the same ones with either library.
@@ -97,14 +106,14 @@ def load_encoder(folder: Path) -> Encoder:
     library, with the reason in a line to stderr. Raises IntegrityError when tokenizer.json is missing or not JSON,
     ConfigError when it draws lots (dropout) or has no </s>.
     """
-    data, spec, tokenizer = _read(folder)
+    data, spec = _read(folder)
     sha256 = sha256_bytes(data)
     proof = written_proof(folder, sha256)
     if proof is None:
-        proof = prove(tokenizer, spec, sha256=sha256, documents=())
+        proof = prove(_checked(folder, data), spec, sha256=sha256, documents=())
         if proof.reason:
             say(f"{folder}: encoded by the slower tokenizers, not tiktoken: {proof.reason}")
-    return _encoder(folder, spec, tokenizer, proof)
+    return _encoder(folder, data, spec, proof)
 
 
 def encoder_of(chunks: Mapping[str, Any], folder: Path) -> Encoder:
@@ -124,41 +133,56 @@ def encoder_of(chunks: Mapping[str, Any], folder: Path) -> Encoder:
 
 def prove_encoder(folder: Path, *, documents: Iterable[str]) -> Proof:
     """Prove tiktoken on the built-in sample and on ``documents``, write ``encoder.json`` and return what it says."""
-    data, spec, tokenizer = _read(folder)
-    proof = prove(tokenizer, spec, sha256=sha256_bytes(data), documents=documents)
+    data, spec = _read(folder)
+    proof = prove(_checked(folder, data), spec, sha256=sha256_bytes(data), documents=documents)
     write_proof(folder, proof)
     if proof.reason:
         say(f"{folder}: to be encoded by the slower tokenizers, not tiktoken: {proof.reason}")
     return proof
 
 
-def _read(folder: Path) -> tuple[bytes, Spec, Tokenizer]:
-    from tokenizers import Tokenizer
-
+def _read(folder: Path) -> tuple[bytes, Spec]:
     path = folder / FILE
     try:
         data = path.read_bytes()
         spec: dict[str, Any] = json.loads(data)
-        tokenizer = Tokenizer.from_buffer(data)
+        dropout = spec["model"].get("dropout")
     except FileNotFoundError as error:
         raise IntegrityError(
             f"{path}: missing, expected a tokenizer there; rebuild it (dvc repro) or pull it"
         ) from error
-    except Exception as error:  # of the Rust library: a plain Exception
-        raise IntegrityError(f"{path}: not a tokenizer ({error}); delete it and rebuild it: dvc repro") from error
-    if dropout := spec["model"].get("dropout"):
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_tokenizer(path, error) from error
+    if dropout:
         raise ConfigError(
             f"{path}: model.dropout {dropout} makes ids a matter of chance, expected null; set it to null"
         )
-    return data, spec, tokenizer
+    return data, spec
 
 
-def _encoder(folder: Path, spec: Spec, tokenizer: Tokenizer, proof: Proof) -> Encoder:
+def _checked(folder: Path, data: bytes) -> Tokenizer:
+    try:
+        return _made(data)
+    except Exception as error:  # of the Rust library: a plain Exception
+        raise _no_tokenizer(folder / FILE, error) from error
+
+
+def _made(data: bytes) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_buffer(data)
+
+
+def _no_tokenizer(path: Path, error: Exception) -> IntegrityError:
+    return IntegrityError(f"{path}: not a tokenizer ({error}); delete it and rebuild it: dvc repro")
+
+
+def _encoder(folder: Path, data: bytes, spec: Spec, proof: Proof) -> Encoder:
     special = special_tokens(spec)
     if EOS not in special:
         raise ConfigError(f"{folder / FILE}: no special token {EOS!r}, which ends a document; add it to the tokenizer")
     by_id = None if not_byte_level(spec) else bytes_by_id(spec)
-    size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    size = 1 + max(*special.values(), *_ids(spec))
     proven = proof.library == "tiktoken" and by_id is not None
     return Encoder(
         name=f"{proof.library} {proof.versions[proof.library]}",
@@ -168,10 +192,15 @@ def _encoder(folder: Path, spec: Spec, tokenizer: Tokenizer, proof: Proof) -> En
         token_bytes=None if by_id is None else _lengths(by_id, size),
         _bytes=by_id,
         _never={i: token for token, i in special.items() if token != unknown_token(spec)},
-        _tokenizer=tokenizer,
-        _reference=with_tokenizers(tokenizer),
+        _file=data,
         _fast=with_tiktoken({b: i for i, b in by_id.items()}) if proven and by_id is not None else None,
     )
+
+
+def _ids(spec: Spec) -> Iterable[int]:
+    """Return the ids of the vocabulary: a mapping to ids, or for some models a list of tokens."""
+    vocab = spec["model"]["vocab"]
+    return vocab.values() if isinstance(vocab, Mapping) else range(len(vocab))
 
 
 def _lengths(by_id: Mapping[int, bytes], size: int) -> npt.NDArray[np.uint32]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llm360.errors import NotFound, StoreUnavailable
 from llm360.files import MANIFEST
@@ -21,24 +22,21 @@ if TYPE_CHECKING:
     from llm360.data.tokens.encoder import Encoder
     from registry.workspace import Workspace
 
-END = "</s>"  # how ``text`` writes the end token
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """One document's part of a row: data is the bytes that its tokens stand for, end and special tokens none.
+    """One document's part of a row.
 
-    They are the document's own bytes unless fill-in-the-middle rearranged it. ends: its end token is in this row.
+    data is the bytes that its tokens stand for, special tokens none: the document's own unless they were rearranged,
+    as fill-in-the-middle does. text is what training read, special tokens spelled; a character that the row cuts in
+    two becomes U+FFFD. ends: its end token is in this row.
     """
 
     document: str
     data: bytes
+    text: str
+    rearranged: bool
     ends: bool
-
-    @property
-    def text(self) -> str:
-        """The bytes as UTF-8; a character that the row cuts in two becomes U+FFFD."""
-        return self.data.decode("utf-8", errors="replace")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +44,7 @@ class Chunk:
     """One chunk of training data.
 
     index is its number in the suite; tokens is [rows, sequence_length + 1] uint16 (uint32 above 65,536 entries);
-    provenance has a row for each row of tokens: row, position, kind, epoch, spans (document, start, end, licence,
+    provenance has a row for each row of tokens: row, array_row, kind, epoch, spans (document, start, end, licence,
     origin...). tokenizer is the folder of the tokenizer that made it.
     """
 
@@ -71,8 +69,8 @@ class Chunk:
         return [_excerpt(encoder, self.tokens[index], span) for span in self.provenance["spans"][index].to_list()]
 
     def text(self, row: int) -> str:
-        """Return a row's text as training read it: its documents one after the other, ``</s>`` where one ends."""
-        return "".join(e.text + END * e.ends for e in self.documents(row))
+        """Return a row's text as training read it, special tokens spelled: ``</s>`` where a document ends."""
+        return "".join(excerpt.text for excerpt in self.documents(row))
 
     def _encoder(self) -> Encoder:
         if not (self.tokenizer / MANIFEST).is_file():
@@ -90,10 +88,26 @@ def _load(reader: ChunkReader, tokenizer: Path) -> Encoder:
     return encoder_of(reader.manifest, tokenizer)
 
 
-def _excerpt(encoder: Encoder, tokens: npt.NDArray[np.uint16], span: dict[str, object]) -> Excerpt:
+def _excerpt(encoder: Encoder, tokens: npt.NDArray[np.uint16], span: Mapping[str, Any]) -> Excerpt:
     ids = tokens[span["start"] : span["end"]]
-    ends = bool(len(ids)) and int(ids[-1]) == encoder.eos
-    return Excerpt(document=str(span["document"]), data=encoder.decode_bytes(ids[: len(ids) - ends]), ends=ends)
+    return Excerpt(
+        document=span["document"],
+        data=encoder.decode_bytes(ids),
+        text="".join(_shown(encoder, ids)),
+        rearranged=encoder.token_bytes is not None and span["byte_start"] is None,
+        ends=bool(len(ids)) and int(ids[-1]) == encoder.eos,
+    )
+
+
+def _shown(encoder: Encoder, ids: npt.NDArray[np.uint16]) -> Iterator[str]:
+    """Yield the text between special tokens, and these by their names."""
+    names = {number: name for name, number in encoder.special_tokens.items()}
+    start = 0
+    for place in [i for i, number in enumerate(ids.tolist()) if number in names]:
+        yield encoder.decode_bytes(ids[start:place]).decode("utf-8", errors="replace")
+        yield names[int(ids[place])]
+        start = place + 1
+    yield encoder.decode_bytes(ids[start:]).decode("utf-8", errors="replace")
 
 
 def read_chunk(workspace: Workspace, suite: Suite, artifact: ArtifactId) -> Chunk:

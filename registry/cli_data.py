@@ -47,7 +47,13 @@ def _step(suite: str, step: int, as_json: bool) -> None:
 
     batch = data_at(suite, step=step)
     rows = [
-        {"position": position, "row": int(row), "kind": entry["kind"], "documents": _documents(entry["spans"])}
+        {
+            "position": position,
+            "row": int(row),
+            "kind": entry["kind"],
+            "epoch": entry["epoch"],
+            "documents": _documents(entry["spans"]),
+        }
         for position, row, entry in zip(batch.positions, batch.rows, batch.provenance().to_dicts(), strict=True)
     ]
     about = {"suite": suite, "step": batch.step, "phase": batch.phase, "chunk": batch.chunk, "pass": batch.pass_number}
@@ -59,7 +65,8 @@ def _step(suite: str, step: int, as_json: bool) -> None:
 
 
 def _documents(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    names = ("document", "source", "origin", "licence", "start", "end")
+    places = ("start", "end", "document_start", "byte_start", "byte_end")
+    names = ("document", "source", "origin", "licence", *places)
     return [{name: span.get(name) for name in names} for span in spans]
 
 
@@ -82,8 +89,9 @@ def _row(suite: str, chunk: int, row: int, as_json: bool) -> None:
     if isinstance(found, StreamedChunk):
         raise NotReleased(f"{found.id}: its documents were not published; its rows: load_chunk(...).rows()")
     entry = found.provenance.row(row, named=True)
-    about = {"suite": suite, "chunk": chunk, "row": row, "kind": entry["kind"], "steps": steps}
-    documents = _documents(entry["spans"])
+    about = {"suite": suite, "chunk": chunk, "row": row, "kind": entry["kind"], "epoch": entry["epoch"], "steps": steps}
+    rearranged = [{"rearranged": excerpt.rearranged} for excerpt in found.documents(row)]
+    documents = [a | b for a, b in zip(_documents(entry["spans"]), rearranged, strict=True)]
     if not as_json:
         say(", ".join(f"{name} {value}" for name, value in about.items()))
         for document in documents:

@@ -43,9 +43,9 @@ class Batch:
     history: History = dataclasses.field(repr=False)
 
     def provenance(self) -> pl.DataFrame:
-        """Return where these rows are from, in the batch's order: row, position, kind, epoch, spans. Read when called.
+        """Return where these rows are from, in the batch's order: row, array_row, kind, epoch, spans. Read when called.
 
-        Its position is the row's place in the stored chunk, which is ``rows`` here, not that in the order of training.
+        row is the row's number in its chunk, as ``rows`` here; array_row that in the phase's whole array.
         """
         return self.history.provenance(self.reading)[self.rows]
 

@@ -29,6 +29,9 @@ class Workspace:
 
     root: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(self.root))  # a str will do
+
     @classmethod
     def find(cls) -> Workspace:
         """Return the workspace: $LLM360_HOME, else the nearest parent of the working directory with a dvc.yaml."""

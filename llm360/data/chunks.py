@@ -1,7 +1,7 @@
 """Token chunks: one zarr v3 array per phase, one shard file per training chunk, provenance beside each.
 
 tokens.zarr/c/<i>/0            chunk first_chunk + i: [rows_per_chunk, sequence_length + 1]
-provenance/chunk_<iii>.parquet row, position, kind, epoch, spans
+provenance/chunk_<iii>.parquet row, array_row, kind, epoch, spans
 validation.zarr  validation.parquet   held-out documents, rows of every kind
 manifest.json                  counts in, counts out, counts dropped with their reason, hashes
 """

@@ -82,7 +82,7 @@ def _chunks(artifacts: Path) -> None:
                 write_shard(shard, iter([local]), shard_rows=ROWS)
                 spans = [[{"document": f"d{chunk}", "start": 0, "end": ROW_TOKENS, "licence": "MIT"}]] * ROWS
                 provenance.parent.mkdir(exist_ok=True)
-                numbers = {"row": range(ROWS), "position": range(ROWS)}
+                numbers = {"row": range(ROWS), "array_row": range(ROWS), "epoch": [0] * ROWS}
                 pl.DataFrame({**numbers, "kind": ["book"] * ROWS, "spans": spans}).write_parquet(provenance)
             fields = {
                 "format": "llm360-chunks/2",

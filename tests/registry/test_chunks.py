@@ -9,6 +9,7 @@ import pytest
 
 import registry
 from llm360.data.mixture import ChunkParams, Fim, Ingredient
+from llm360.data.tokens.encoder import load_encoder
 from llm360.errors import FingerprintMismatch, NotFound, StoreUnavailable
 from llm360.files import manifest_sha256, read_manifest, write_json, write_manifest
 from llm360.train.ledger import Ledger
@@ -81,7 +82,8 @@ def test_every_row_is_the_bytes_of_its_documents(chunks, documents):
 def test_text_shows_where_a_document_ends(chunks):
     for row in range(12):
         excerpts = chunks[0].documents(row)
-        assert chunks[0].text(row) == "".join(e.text + ("</s>" if e.ends else "") for e in excerpts)
+        assert chunks[0].text(row) == "".join(e.text for e in excerpts)
+        assert [e.text.endswith("</s>") for e in excerpts] == [e.ends for e in excerpts]
         assert [e.ends for e in excerpts[:-1]] == [True] * (len(excerpts) - 1)
         ends = int((chunks[0].tokens[row] == 2).sum())
         assert sum(e.ends for e in excerpts) == ends
@@ -99,9 +101,28 @@ def test_the_command_line_shows_a_row_s_text_documents_and_steps(chunks, run):
     assert [d["document"] for d in found["documents"]] == [e.document for e in chunks[0].documents(row)]
 
 
-def test_a_character_that_the_row_cuts_is_kept_in_the_bytes():
-    excerpt = registry.Excerpt(document="d", data="né".encode()[:-1], ends=False)
-    assert (excerpt.text, excerpt.data) == ("n�", b"n\xc3")
+def test_a_row_whose_middle_was_filled_in_says_so_and_shows_the_marks(root, chunks):
+    encoder, marked = load_encoder(root / "artifacts/tokenizers" / SUITE), 0
+    marks = {encoder.token_id(name) for name in FIM.tokens}
+    for chunk in chunks:
+        for row, tokens in enumerate(chunk.tokens):
+            excerpts = chunk.documents(row)
+            names = sum(chunk.text(row).count(name) for name in FIM.tokens)
+            assert names == sum(int(t) in marks for t in tokens)
+            assert not names or any(e.rearranged for e in excerpts)
+            marked += names
+    assert marked
+
+
+def test_a_character_that_the_row_cuts_is_kept_in_the_bytes(root):
+    from registry.chunks import _excerpt
+
+    encoder = load_encoder(root / "artifacts/tokenizers" / SUITE)
+    (ids,) = encoder.encode(["né"])
+    cut = next(n for n in range(len(ids)) if encoder.decode_bytes(ids[:n]) == b"n\xc3")
+    span = {"document": "d", "start": 0, "end": cut, "byte_start": 0}
+    excerpt = _excerpt(encoder, ids, span)
+    assert (excerpt.text, excerpt.data, excerpt.ends) == ("n\ufffd", b"n\xc3", False)
 
 
 def test_a_row_that_is_not_there_says_which_are(chunks):

@@ -117,7 +117,9 @@ def write_chunks(folder: Path, suite: str, phase: PhasePlan) -> dict[int, str]:
         files.append(FileEntry(path=shard, bytes=1, sha256=shards[chunk]))
         (folder / provenance).parent.mkdir(parents=True, exist_ok=True)
         spans = [[{"document": f"{chunk}/{r}", "licence": "MIT", "start": 0, "end": 9}] for r in range(len(kinds))]
-        pl.DataFrame({"position": range(len(kinds)), "kind": kinds, "spans": spans}).write_parquet(folder / provenance)
+        pl.DataFrame({"row": range(len(kinds)), "epoch": 0, "kind": kinds, "spans": spans}).write_parquet(
+            folder / provenance
+        )
         size, sha256 = (folder / provenance).stat().st_size, sha256_file(folder / provenance)
         files.append(FileEntry(path=provenance, bytes=size, sha256=sha256))
     sizes = [len(kinds) for kinds in phase.kinds]
@@ -223,7 +225,7 @@ def test_nothing_but_ledger_and_manifest_is_needed_and_what_is_missing_is_said_w
 
 def test_provenance_of_a_batch_is_that_of_its_rows_in_its_order(repeated):
     batch = registry.data_at("hand-made", step=2)
-    assert batch.provenance()["position"].to_list() == batch.rows.tolist()
+    assert batch.provenance()["row"].to_list() == batch.rows.tolist()
     assert [s[0]["document"] for s in batch.provenance()["spans"].to_list()] == [f"0/{r}" for r in batch.rows]
 
 

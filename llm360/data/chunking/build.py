@@ -47,6 +47,11 @@ class Build:
         """Dtype of a token."""
         return token_dtype(cached_encoder(self.tokenizer).vocab_size)
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds in the order of their names: in which order a mixture names them must not show in a byte."""
+        return sorted(self.params.mixture)
+
     def held_out(self, kind: str) -> Path:
         """Return the path of a kind's held-out rows, without suffix."""
         return self.work / "held" / kind
@@ -59,7 +64,7 @@ def build_chunks(out: Path, build: Build) -> dict[str, Any]:
     when a kind has too few rows for what the mixture asks of it.
     """
     build.workers.prepare(prepare, build.tokenizer)
-    held = {kind: hold_out(_hold_out(build, kind), workers=build.workers) for kind in build.params.mixture}
+    held = {kind: hold_out(_hold_out(build, kind), workers=build.workers) for kind in build.kinds}
     packed = _pack(build)
     mix, per_chunk = _mix(build.params, packed)
     write_json(build.work / MIX, dataclasses.asdict(mix))
@@ -71,8 +76,8 @@ def build_chunks(out: Path, build: Build) -> dict[str, Any]:
         "rows_per_chunk": per_chunk,
         "dtype": build.dtype.name,
         "encoder": cached_encoder(build.tokenizer).name,
-        "kinds": {k: _counts(packed, mix, k) | {"documents_held_out": len(held[k])} for k in build.params.mixture},
-        "kinds_by_chunk": {k: [found.get(k, 0) for found in chunks] for k in build.params.mixture},
+        "kinds": {k: _counts(packed, mix, k) | {"documents_held_out": len(held[k])} for k in build.kinds},
+        "kinds_by_chunk": {k: [found.get(k, 0) for found in chunks] for k in build.kinds},
     }
 
 
@@ -91,7 +96,7 @@ def _pack(build: Build) -> Packed:
     """Pack every kind once, and those that fill in the middle for each epoch that is needed: its rows are others."""
     packed: Packed = {}
     for epoch in range(max(i.epochs for i in build.params.mixture.values())):
-        kinds = [k for k in build.params.mixture if epoch == 0 or _is_needed(build.params, packed, k, epoch)]
+        kinds = [k for k in build.kinds if epoch == 0 or _is_needed(build.params, packed, k, epoch)]
         tasks = [task for kind in kinds for task in _pack_tasks(build, kind, epoch)]
         label = f"tokenize {build.params.folder}{f', epoch {epoch + 1}' if epoch else ''}"
         done = track(build.workers.run(pack_part, tasks), label=label, total=len(tasks))
@@ -144,14 +149,15 @@ def _mix(params: ChunkParams, packed: Packed) -> tuple[Mix, int]:
         raise DataError(f"{params.folder}: {rows} rows do not make one in each of {params.chunks} chunks; add text")
     total = sum(chunk_sizes(params, per_chunk))
     wanted = rows_by_kind(params.mixture, total, row_tokens=params.row_tokens, available=rows)
-    pools = [p for k in params.mixture for p in _pools(params, k, wanted[k], have[k], packed)]
+    pools = [p for k in sorted(params.mixture) for p in _pools(params, k, wanted[k], have[k], packed)]
     return Mix(seed=params.seed, phase=params.phase, pools=pools), per_chunk
 
 
 def _available(kind: str, ingredient: Ingredient, packed: Packed) -> list[int]:
     """Return the rows of each epoch that may be read: the same ones again, or others that fill in other middles."""
-    read = [_rows(packed[kind, e]) for e in range(ingredient.epochs) if (kind, e) in packed]
-    return read if ingredient.fim else read * ingredient.epochs
+    if ingredient.fim is None:
+        return [_rows(packed[kind, 0])] * ingredient.epochs
+    return [_rows(packed.get((kind, epoch), [])) for epoch in range(ingredient.epochs)]
 
 
 def _pools(params: ChunkParams, kind: str, wanted: int, have: list[int], packed: Packed) -> Iterator[Pool]:
@@ -219,7 +225,7 @@ def _write_validation(out: Path, build: Build) -> None:
     import pyarrow.parquet as pq
 
     width, tokens, kinds, spans = build.params.row_tokens, [], [], []
-    for kind in build.params.mixture:
+    for kind in build.kinds:
         path = build.held_out(kind)
         count = rows_path(path).stat().st_size // (width * build.dtype.itemsize)
         rows = np.arange(min(count, build.params.validation_rows))

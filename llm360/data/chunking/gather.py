@@ -41,8 +41,8 @@ class ChunkTask:
 
 
 def write_chunk(task: ChunkTask) -> dict[str, int]:
-    """Write one chunk and return its rows by kind; returns what is there when it was done before."""
-    done = task.work / "chunks" / f"{task.local}.json"
+    """Write one chunk and return its rows by kind; returns what is there when it was done before, of the same mix."""
+    done = task.work / "chunks" / f"{task.local}-{task.mix_sha256[:16]}.json"
     if done.is_file():
         return dict(read_json(done))
     with Provenance(task.work / provenance_path(task.chunk)) as provenance:
@@ -53,10 +53,10 @@ def write_chunk(task: ChunkTask) -> dict[str, int]:
 
 
 def _block(task: ChunkTask, at: int, provenance: Provenance) -> npt.NDArray[Any]:
-    positions = np.arange(at, min(at + BLOCK, task.rows))
+    rows = np.arange(at, min(at + BLOCK, task.rows))
     mix = read_mix(task.work / MIX, task.mix_sha256)
-    tokens, named = gather(mix, task.first + positions, row_tokens=task.row_tokens, dtype=np.dtype(task.dtype))
-    provenance.write(task.first + positions, positions, named)
+    tokens, named = gather(mix, task.first + rows, row_tokens=task.row_tokens, dtype=np.dtype(task.dtype))
+    provenance.write(rows, task.first + rows, named)
     return tokens
 
 
@@ -135,13 +135,13 @@ class Provenance:
         self._writer = pq.ParquetWriter(self._partial, provenance_schema(), compression="zstd")
         return self
 
-    def write(self, rows: Indices, positions: Indices, named: dict[str, Any]) -> None:
-        """Write the provenance of some rows, given by their number in the array and their position in the chunk."""
+    def write(self, rows: Indices, array_rows: Indices, named: dict[str, Any]) -> None:
+        """Write the provenance of some rows, given by their numbers in the chunk and in the whole array."""
         import pyarrow as pa
 
         for kind in named["kind"].to_pylist():
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
-        columns = {"row": int64(rows), "position": int64(positions), **named}
+        columns = {"row": int64(rows), "array_row": int64(array_rows), **named}
         with named_when_full(self.path):
             self._writer.write_table(pa.table(columns, schema=provenance_schema()))
 
@@ -160,5 +160,5 @@ def provenance_schema() -> pa.Schema:
     """Return the columns of a chunk's provenance."""
     import pyarrow as pa
 
-    numbers = [("row", pa.int64()), ("position", pa.int64())]
+    numbers = [("row", pa.int64()), ("array_row", pa.int64())]
     return pa.schema([*numbers, ("kind", pa.string()), ("epoch", pa.int64()), ("spans", pa.list_(span_type()))])

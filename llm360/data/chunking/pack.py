@@ -18,6 +18,7 @@ from llm360.data.arrow import boolean
 from llm360.data.chunking.rows import NAMED, Ids, Rows
 from llm360.data.documents import Part, read_part
 from llm360.data.mixture import Fim, Select
+from llm360.data.tokens.encoder import FILE as TOKENIZER
 from llm360.data.tokens.encoder import Encoder, load_encoder
 from llm360.data.tokens.fim import fill_in_the_middle, fim_ids
 from llm360.files import read_json, write_json
@@ -56,6 +57,7 @@ def pack_part(task: PackTask) -> dict[str, Any]:
     if done.is_file():
         return dict(read_json(done))
     encoder = cached_encoder(task.tokenizer)
+    held_out = _held_out(task.held_out, task.held_out.stat().st_mtime_ns)
     counts = {"documents": 0, "documents_held_out": 0}
     with Rows(task.out, encoder, row_tokens=task.row_tokens) as rows:
         number = task.part.first
@@ -63,7 +65,7 @@ def pack_part(task: PackTask) -> dict[str, Any]:
             numbers = np.arange(number, number + len(table))
             number += len(table)
             chosen = selected(numbers, task.part.file, task.select, documents=task.documents, files=task.files)
-            held = np.array([i in _held_out(task.held_out) for i in table["id"].to_pylist()], dtype=bool)
+            held = np.array([i in held_out for i in table["id"].to_pylist()], dtype=bool)
             counts["documents"] += int((chosen & ~held).sum())
             counts["documents_held_out"] += int((chosen & held).sum())
             _add(rows, table.filter(boolean(chosen & ~held)), encoder, task)
@@ -84,9 +86,13 @@ def _add(rows: Rows, table: pa.Table, encoder: Encoder, task: PackTask) -> None:
     rows.add(table.drop_columns(["text"]), ids, plain)
 
 
-@functools.lru_cache(maxsize=4)
 def cached_encoder(folder: Path) -> Encoder:
-    """Return the encoder of a tokenizer's folder, loaded once per process."""
+    """Return the encoder of a tokenizer's folder, loaded once per process as long as the folder is the same."""
+    return _encoder(folder, (folder / TOKENIZER).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _encoder(folder: Path, _changed: int) -> Encoder:
     return load_encoder(folder)
 
 
@@ -98,7 +104,7 @@ def prepare(tokenizer: Path) -> None:
 
 
 @functools.lru_cache(maxsize=32)
-def _held_out(path: Path) -> frozenset[str]:
+def _held_out(path: Path, _changed: int) -> frozenset[str]:
     return frozenset(read_json(path))
 
 

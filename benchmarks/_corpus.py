@@ -157,7 +157,7 @@ def build_tokenizer(folder: Path, corpus: Corpus, *, vocab_size: int, sample_mb:
     from llm360.data.tokens.encoder import prove_encoder
     from llm360.data.tokens.tokenizer import TokenizerParams, train_tokenizer
 
-    params = TokenizerParams(vocab_size=vocab_size, sample_mb=sample_mb, extra_tokens=[], reserved=0)
+    params = TokenizerParams(kinds=["web"], vocab_size=vocab_size, sample_mb=sample_mb, extra_tokens=[], reserved=0)
     wanted = range(max(1, round(sample_mb * 1e6 / part_bytes(corpus.bytes))))
     texts = [text for _, part in zip(wanted, read_texts(corpus, worker=0, workers=1), strict=False) for text in part]
     train_tokenizer(texts, params).save_pretrained(folder)

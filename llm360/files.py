@@ -127,7 +127,8 @@ def named_when_full(path: Path) -> Iterator[None]:
     except Exception as error:
         if not _is_full(error):
             raise
-        free = shutil.disk_usage(path.parent).free
+        there = next(folder for folder in path.absolute().parents if folder.exists())
+        free = shutil.disk_usage(there).free
         raise StorageFull(
             f"{path}: no space left ({free / 1e6:.0f} MB free); nothing there was changed. "
             f"Free some space and run the same command again: finished work is kept."

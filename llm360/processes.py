@@ -7,6 +7,7 @@ run anywhere that sees the same files, twice, or again after a kill.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes
 import itertools
 import multiprocessing
@@ -29,6 +30,14 @@ def die_with_parent() -> None:
     """Ask the kernel to end this process with the one that started it, however that one ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _begin_worker() -> None:
+    """Bind a worker to its parent; one whose parent died while it was importing would wait for work for ever."""
+    die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:
+        os._exit(1)
 
 
 def fan_out(function: Callable[[A], R], tasks: Sequence[A], *, workers: int) -> Iterator[tuple[A, R]]:
@@ -54,8 +63,9 @@ class Workers:
     def prepare(self, function: Callable[[A], object], task: A) -> None:
         """Start the workers and have each do what its first task would have to wait for; waits for nothing."""
         if self.count > 1 and not os.environ.get(RAY_ADDRESS):
-            for _ in range(self.count):
-                self._started().submit(function, task)
+            with _named_when_killed():
+                for _ in range(self.count):
+                    self._started().submit(function, task)
 
     def run(self, function: Callable[[A], R], tasks: Sequence[A]) -> Iterator[tuple[A, R]]:
         """Yield each task with its result, as they end; results may depend on the task only, never on who ran it.
@@ -71,26 +81,30 @@ class Workers:
 
     def _on_processes(self, function: Callable[[A], R], tasks: Sequence[A]) -> Iterator[tuple[A, R]]:
         pool, todo = self._started(), iter(tasks)
-        running = {pool.submit(function, task): task for task in itertools.islice(todo, AHEAD * self.count)}
-        try:
+        with _named_when_killed():
+            running = {pool.submit(function, task): task for task in itertools.islice(todo, AHEAD * self.count)}
             while running:
                 done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
                 for future in done:
                     yield running.pop(future), future.result()
                     running.update({pool.submit(function, task): task for task in itertools.islice(todo, 1)})
-        except concurrent.futures.process.BrokenProcessPool as error:
-            raise WorkerError(
-                "a worker process was killed, perhaps for want of memory; finished files are kept: free some memory "
-                "or lower runtime.workers, and run the same command again"
-            ) from error
 
     def _started(self) -> concurrent.futures.ProcessPoolExecutor:
         if self._pool is None:
             spawn = multiprocessing.get_context("spawn")  # fork would copy locks that the libraries' threads hold
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                self.count, mp_context=spawn, initializer=die_with_parent
-            )
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.count, mp_context=spawn, initializer=_begin_worker)
         return self._pool
+
+
+@contextlib.contextmanager
+def _named_when_killed() -> Iterator[None]:
+    try:
+        yield
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise WorkerError(
+            "a worker process was killed, perhaps for want of memory; finished files are kept: free some memory or "
+            "lower runtime.workers, and run the same command again"
+        ) from error
 
 
 def _on_ray(function: Callable[[A], R], tasks: Sequence[A]) -> Iterator[tuple[A, R]]:

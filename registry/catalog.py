@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from llm360.errors import RegistryError, StoreUnavailable, UnknownSuite, did_you_mean
-from registry.ids import ArtifactId
+from registry.ids import SUITE_NAME, ArtifactId
 from registry.suite import Phase, Suite
 from registry.workspace import current_workspace
 
@@ -28,10 +28,24 @@ def find(name: str) -> Suite:
     """Return a suite by name; raises UnknownSuite with the nearest names."""
     if name in _released():
         return _released()[name]
-    indexes = _index_files()
-    if name not in indexes:
-        raise UnknownSuite(f"unknown suite {name!r}; {did_you_mean(str(name), names())}")
+    if name not in _index_files():
+        raise UnknownSuite(f"unknown suite {name!r}; {_instead(str(name))}")
     return from_index(current_workspace().read_index(name))
+
+
+def _instead(name: str) -> str:
+    """Return what there is in place of an index: artifacts of that name, no workspace, or names like it."""
+    try:
+        artifacts = current_workspace().artifacts
+    except StoreUnavailable as error:
+        return f"{did_you_mean(name, names())}; {error}"
+    for kind in ("chunks", "checkpoints"):
+        if SUITE_NAME.fullmatch(name) and (artifacts / kind / name).is_dir():
+            return (
+                f"artifacts/{kind}/{name} is here but its index is not: dvc repro index@{name} "
+                f"(the name must be in `suites`)"
+            )
+    return did_you_mean(name, names())
 
 
 @functools.cache

@@ -20,7 +20,7 @@ def data(
     suite: Annotated[str, typer.Argument(help="A suite's name, for example amber-mini.")],
     step: Annotated[int | None, typer.Option(help="The rows of this optimizer step, counted from 1.")] = None,
     ckpt: Annotated[str | None, typer.Option(help="What this checkpoint has seen, a line per chunk read.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="With --ckpt: by kind of source instead.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="With --ckpt: by kind of text instead.")] = False,
     chunk: Annotated[int | None, typer.Option(help="With --row: the chunk that the row is in.")] = None,
     row: Annotated[int | None, typer.Option(help="With --chunk: the row's text, documents and steps.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

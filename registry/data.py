@@ -130,7 +130,7 @@ def _until(suite: str, ckpt: int | str) -> tuple[History, list[Pass]]:
 
 
 def sources_seen(suite: str, *, ckpt: int | str) -> pl.DataFrame:
-    """Return what a checkpoint was trained on by kind of source: kind, rows, tokens (targets), share of the rows.
+    """Return what a checkpoint was trained on by kind of text: kind, rows, tokens (targets), share of the rows.
 
     A row that was read twice counts twice, one that filled no step not at all: exact, from the manifest's counts of
     each chunk, less the rows that filled no step. Only for these the chunk's provenance is read.

@@ -27,6 +27,9 @@ ARTIFACTS = Path("artifacts")
 PARAMS = Path("params.yaml")
 FINGERPRINT = "fingerprint.json"
 LOCK_SECONDS = 5.0
+NAMED = 4  # of the values that make a recipe another one: so many are named
+TOLD = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, or run as its owner")
+TOLD |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space and run the same command again")
 DVC_STAGE = "DVC_STAGE"  # set by DVC for the commands that it runs
 
 
@@ -96,9 +99,9 @@ def one_line_errors() -> Iterator[None]:
         say(f"error: {type(error).__name__}: {error}")
         raise SystemExit(1) from error
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in TOLD:
             raise
-        say(f"error: {error.filename}: {error.strerror}; make it writable, or run as its owner")
+        say(f"error: {error.filename or 'a file'}: {error.strerror}; {TOLD[error.errno]}")
         raise SystemExit(1) from error
 
 
@@ -161,11 +164,27 @@ def persistent(folder: Path, recipe: Mapping[str, Any]) -> None:
     write_json(path, recipe)
 
 
+def remove_work(folder: Path) -> None:
+    """Remove a folder that ``persistent`` prepared; a kill on the way leaves none that is taken for whole."""
+    (folder / FINGERPRINT).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
 def _changes(old: Any, new: Mapping[str, Any]) -> str:
     if not isinstance(old, Mapping):
         return "no fingerprint"
-    keys = [k for k in sorted({*old, *new}) if canonical_json(old.get(k)) != canonical_json(new.get(k))]
-    return ", ".join(f"{k}: {_short(old.get(k))} -> {_short(new.get(k))}" for k in keys)
+    found = [f"{path}: {_short(a)} -> {_short(b)}" for path, a, b in _differences(old, new, "")]
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(found[:NAMED]) + more
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted path, old value, new value) of every leaf that is not the same."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+    elif canonical_json(old) != canonical_json(new):
+        yield path, old, new
 
 
 def _short(value: Any) -> str:

@@ -13,6 +13,7 @@ def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(description=__doc__).parse_args(argv)
     out = ARTIFACTS / "benchmarks"
     with stage(out):
+        (ARTIFACTS / "evaluation").mkdir(exist_ok=True)  # analyses depend on it, also where no task is evaluated
         build(out, section("evaluation.benchmarks", BenchmarkParams))
     return 0
 

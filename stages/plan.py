@@ -12,15 +12,18 @@ import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llm360.config import from_mapping
+from llm360.config import canonical_json, from_mapping
+from llm360.data.corpus import declaration
 from llm360.data.mixture import ChunkParams
 from llm360.data.planning.plan import KindPlan, PhasePlan, Plan, plan
 from llm360.data.planning.refusals import free_bytes, require_possible, require_special, size
 from llm360.data.planning.supply import Supply, counted, declared, is_built
 from llm360.data.tokens.tokenizer import BOS, EOS, UNK, TokenizerParams
 from llm360.errors import ConfigError, did_you_mean
+from llm360.files import read_manifest
 from stages._stage import ARTIFACTS, PARAMS, mapping, one_line_errors, section
 
 if TYPE_CHECKING:
@@ -80,14 +83,28 @@ def _vocab_size(tokenizer: str) -> int:
 
 def _supply(kind: str, params: ChunkParams) -> Supply:
     folder = ARTIFACTS / "sources" / kind
-    if is_built(folder):
-        return counted(folder, params.mixture[kind], params, _encoder(params.tokenizer))
     sources = mapping("sources")
+    if is_built(folder):
+        supply = counted(folder, params.mixture[kind], params, _encoder(params.tokenizer))
+        return supply if kind not in sources or _up_to_date(kind, folder) else _doubted(kind, supply)
     if kind not in sources:
         raise ConfigError(
             f"{PARAMS}: {params.folder} mixes {kind!r}, which sources lacks; {did_you_mean(kind, sources)}"
         )
     return declared(sources[kind].get("tokens"), params.mixture[kind].part)
+
+
+def _up_to_date(kind: str, folder: Path) -> bool:
+    """Return whether a kind's documents were built with the decisions that params.yaml names now."""
+    manifest, where = read_manifest(folder), f"sources.{kind}"
+    recorded = manifest.get("selection", manifest.get("corpus"))
+    chosen = declaration.declared(kind, mapping(where), where=f"{PARAMS}: {where}")
+    return recorded is None or canonical_json(recorded) == canonical_json(chosen.decisions)
+
+
+def _doubted(kind: str, supply: Supply) -> Supply:
+    note = f"{supply.note}; built with other parameters; run dvc repro sources@{kind}"
+    return dataclasses.replace(supply, note=note)
 
 
 @functools.cache
@@ -118,7 +135,7 @@ def facts(phase: PhasePlan) -> list[str]:
         f"disk    {size(phase.chunk_bytes)} of chunks; {size(phase.working_bytes)} more until they are done",
     ]
     if phase.batch_size:
-        also = f" ({phase.steps[-1]:,} and {phase.rows_left[-1]:,} of the last one)" if short else ""
+        also = f" (the last chunk: {phase.steps[-1]:,} steps, {phase.rows_left[-1]:,} rows left over)" if short else ""
         lines.insert(
             1,
             f"steps   {phase.steps[0]:,} a chunk at batch {phase.batch_size:,}, {phase.rows_left[0]:,} rows left over"
@@ -140,16 +157,27 @@ def cells(kind: KindPlan, params: ChunkParams) -> tuple[str, ...]:
         "unknown" if needed is None else f"{needed:.3f}",
         f"{kind.epochs}",
         f"{ingredient.fim.rate:g}" if ingredient.fim else "",
-        kind.supply.note + (f"; {kind.short:,} TOO FEW" if kind.short else ""),
+        "; ".join([kind.supply.note, *_doubts(kind)]),
     )
+
+
+def _doubts(kind: KindPlan) -> list[str]:
+    """Return what speaks against a kind's numbers: too few tokens, or enough only within an estimate's error."""
+    if kind.short:
+        return [f"{kind.short:,} TOO FEW"]
+    error = f"within the estimate's error of {kind.supply.tolerance * kind.epochs:,} tokens"
+    return [f"over what is allowed; {error}"] if kind.over else []
 
 
 def disk(made: Plan) -> str:
     """Return the disk that all phases need, one made after the other."""
     free = free_bytes(ARTIFACTS)
     short = "" if free >= made.peak_bytes else ", which is too little"
+    documents = (
+        f"{size(made.documents_bytes)} of documents" if made.documents_bytes else "documents not known (not built)"
+    )
     return (
-        f"{size(made.documents_bytes)} of documents, {size(made.chunk_bytes)} of chunks, at most "
+        f"{documents}, {size(made.chunk_bytes)} of chunks, at most "
         f"{size(made.peak_bytes)} at a time; {size(free)} free here{short}"
     )
 
@@ -185,7 +213,8 @@ def as_json(made: Plan) -> dict[str, Any]:
 def _phase_json(phase: PhasePlan) -> dict[str, Any]:
     derived = ("rows", "tokens", "targets", "steps", "rows_left", "chunk_bytes", "working_bytes", "peak_bytes")
     kinds = [
-        {**dataclasses.asdict(kind), "epochs_needed": kind.epochs_needed, "short": kind.short} for kind in phase.kinds
+        {**dataclasses.asdict(kind), **{name: getattr(kind, name) for name in ("epochs_needed", "short", "over")}}
+        for kind in phase.kinds
     ]
     return {**dataclasses.asdict(phase), **{name: getattr(phase, name) for name in derived}, "kinds": kinds}
 

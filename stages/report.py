@@ -13,14 +13,14 @@ from analyses.report.page import render
 from llm360.files import new_folder, write_bytes, write_json, write_manifest
 from llm360.progress import say
 from registry.workspace import Workspace
-from stages._stage import ARTIFACTS, stage
+from stages._stage import ARTIFACTS, mapping, stage
 
 
 def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(description=__doc__).parse_args(argv)
     out = ARTIFACTS / "report"
     with stage(out):
-        page = render(gather(Workspace(Path.cwd())))
+        page = render(gather(Workspace(Path.cwd()), planned=mapping("analyses")))
         with new_folder(out) as folder:
             write_bytes(folder / "index.html", page.encode())
             for suite, numbers in headline(ARTIFACTS / "analyses", registry.suites()).items():

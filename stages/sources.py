@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from llm360.data.corpus.declaration import Corpus, corpus_units, declared, recipe
@@ -12,7 +11,7 @@ from llm360.data.corpus.ingest import read_corpus
 from llm360.data.packaged.collect import Selection, collect
 from llm360.files import new_folder, read_manifest
 from llm360.progress import say
-from stages._stage import ARTIFACTS, PARAMS, code_sha256, mapping, persistent, stage, workers
+from stages._stage import ARTIFACTS, PARAMS, code_sha256, mapping, persistent, remove_work, stage, workers
 
 CODE = (
     "llm360/data/corpus/declaration.py",
@@ -42,13 +41,14 @@ def _from_packages(kind: str, selection: Selection, out: Path) -> None:
 
 
 def _from_corpus(kind: str, corpus: Corpus, out: Path) -> None:
-    work = ARTIFACTS / ".work" / "sources" / kind  # outside of what DVC removes before a stage: a kill keeps it
+    work = (ARTIFACTS / ".work" / "sources" / kind).resolve()  # not in what DVC removes before a stage: a kill keeps it
+    corpus = corpus.resolved()  # a worker of a cluster has a working directory of its own
     units = corpus_units(kind, corpus)
     persistent(work, {**recipe(kind, corpus, units), "code": code_sha256(*CODE)})
     done = read_corpus(kind, corpus, units, work=work, workers=workers())
     with new_folder(out) as folder:
         write_corpus(kind, corpus, done, work=work, out=folder)
-    shutil.rmtree(work)
+    remove_work(work)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,20 @@ from llm360.data.chunking.build import Build, build_chunks
 from llm360.data.mixture import ChunkParams
 from llm360.data.planning.plan import check_phase
 from llm360.data.tokens.encoder import load_encoder
+from llm360.errors import ConfigError, did_you_mean
 from llm360.files import manifest_sha256, new_folder, read_manifest, verify, write_bytes, write_manifest
 from llm360.processes import Workers
-from stages._stage import ARTIFACTS, code_sha256, one_line_errors, persistent, section, stage, workers
+from stages._stage import (
+    ARTIFACTS,
+    code_sha256,
+    mapping,
+    one_line_errors,
+    persistent,
+    remove_work,
+    section,
+    stage,
+    workers,
+)
 
 CODE = (  # what the bytes of chunks come from
     "llm360/data/arrow.py",
@@ -44,10 +54,17 @@ def main(argv: list[str] | None = None) -> int:
             work=work.resolve(),  # a worker of a cluster has a working directory of its own
             workers=pool,
         )
+        _require_sources(params)
         check_phase(params, sources=ARTIFACTS / "sources", tokenizer=build.tokenizer, batch_size=None, work=work)
         _run(out, build)
-        shutil.rmtree(work)
+        remove_work(work)
     return 0
+
+
+def _require_sources(params: ChunkParams) -> None:
+    known = mapping("sources")
+    if unknown := sorted(params.mixture.keys() - known.keys()):
+        raise ConfigError(f"chunks, mixture: no kind {unknown[0]!r} in sources; {did_you_mean(unknown[0], known)}")
 
 
 def _run(out: Path, build: Build) -> None:

@@ -58,7 +58,8 @@ def documents(sources) -> dict[str, pl.DataFrame]:
 @pytest.fixture(scope="session")
 def tokenizer(documents):
     texts = [t for frame in documents.values() for t in frame["text"]]
-    return train_tokenizer(texts, TokenizerParams(vocab_size=384, sample_mb=1.0, extra_tokens=FIM, reserved=0))
+    params = TokenizerParams(kinds=[*MODULES], vocab_size=384, sample_mb=1.0, extra_tokens=FIM, reserved=0)
+    return train_tokenizer(texts, params)
 
 
 @pytest.fixture(scope="session")

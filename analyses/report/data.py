@@ -58,7 +58,9 @@ def _read(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
 
 def _tokens(frame: pl.DataFrame) -> Table:
     return Table(
-        caption="Tokens by kind, beside the share that the mixture asks for. Code is told by the kind's name.",
+        caption="Tokens by kind of text, beside the share that the mixture asks for. Tokens are those stored, sequence "
+        "length and one more of each row; registry.sources_seen counts targets, sequence length of each row that "
+        "was trained on. Code is told by the kind's name.",
         heads=["suite", "phase", "kind", "content", "rows", "tokens", "share", "mixture"],
         names=4,
         rows=[[*r[:4], _count(r[4]), _count(r[5]), _percent(r[6]), _percent(r[7])] for r in frame.rows()],
@@ -68,7 +70,7 @@ def _tokens(frame: pl.DataFrame) -> Table:
 def _chi_square(frame: pl.DataFrame) -> Table:
     return Table(
         caption="Are all chunks drawn from the mixture alike? Pearson's chi-square over kinds by chunk. A p near 0 "
-        "says that chunks differ by more than chance.",
+        "says that chunks differ by more than chance. Phases of one chunk have no test.",
         heads=["suite", "phase", "chunks", "kinds", "chi-square", "degrees of freedom", "p"],
         names=2,
         rows=[[*r[:2], _count(r[2]), _count(r[3]), f"{r[4]:.1f}", _count(r[5]), f"{r[6]:.3f}"] for r in frame.rows()],
@@ -81,7 +83,8 @@ def _sources(frame: pl.DataFrame) -> Table:
     largest = total.with_columns(share=share).sort("suite", -pl.col("tokens"), "source")
     shown = largest.group_by("suite", maintain_order=True).head(LISTED)
     return Table(
-        caption=f"Tokens by source, of each suite the {LISTED} largest; end tokens are counted with their documents.",
+        caption=f"Stored tokens by source, of each suite the {LISTED} largest: what a kind's text is from, such as a "
+        "package; a corpus is the one source of its kind. End tokens are counted with their documents.",
         heads=["suite", "source", "tokens", "share"],
         names=2,
         rows=[[suite, source or "", _count(n), _percent(part)] for suite, source, n, part in shown.rows()],

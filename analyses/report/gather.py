@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,13 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """An analysis: built is false when its artifacts are not here."""
+    """An analysis: built is false when its artifacts are not here, planned when params.yaml has its section."""
 
     name: str
     title: str
     lead: str
     built: bool
+    planned: bool
     figures: list[Figure]
     tables: list[Table]
 
@@ -87,13 +88,16 @@ class Report:
     sources: list[Mapping[str, Any]]
 
 
-def gather(workspace: Workspace) -> Report:
-    """Read the whole report; raises IntegrityError for a file that is there and cannot be read."""
+def gather(workspace: Workspace, planned: Collection[str]) -> Report:
+    """Read the whole report; planned: the analyses that params.yaml has a section of.
+
+    Raises IntegrityError for a file that is there and cannot be read.
+    """
     tasks, scores = _scores(workspace.artifacts / "analyses" / "trajectories" / "trajectories.csv")
     cards = [_card(workspace, name) for name in workspace.indexes()]
     return Report(
         suites=sorted(cards, key=lambda card: (card.base is not None, card.name)),
-        sections=[_section(workspace, name) for name in sorted(names(), key=_place)],
+        sections=[_section(workspace, name, planned) for name in sorted(names(), key=_place)],
         tasks=tasks,
         scores=scores,
         finetuned=[_finetuned(p) for p in sorted((workspace.artifacts / "metrics").glob("*/summary.json"))],
@@ -162,7 +166,7 @@ def _losses(workspace: Workspace, suite: str) -> list[tuple[str, str]]:
     return found
 
 
-def _section(workspace: Workspace, name: str) -> Section:
+def _section(workspace: Workspace, name: str, planned: Collection[str]) -> Section:
     analysis, folder = load(name), workspace.artifacts / "analyses" / name
     title, _, lead = (analysis.__doc__ or name).strip().splitlines()[0].partition(": ")
     figures = [
@@ -171,10 +175,14 @@ def _section(workspace: Workspace, name: str) -> Section:
     ]
     order = list(analysis.CAPTIONS)
     figures.sort(key=lambda f: (next((i for i, what in enumerate(order) if f.name.startswith(f"{what}-")), 0), f.name))
-    built = (folder / MANIFEST).is_file()
-    tables = data_tables(folder) if name == "data" else []
     return Section(
-        name=name, title=title, lead=lead[:1].upper() + lead[1:], built=built, figures=figures, tables=tables
+        name=name,
+        title=title,
+        lead=lead[:1].upper() + lead[1:],
+        built=(folder / MANIFEST).is_file(),
+        planned=name in planned,
+        figures=figures,
+        tables=data_tables(folder) if name == "data" else [],
     )
 
 

@@ -22,6 +22,7 @@ KINDS = ("arxiv", "book", "c4", "refinedweb", "stackexchange", "starcoderdata", 
 FOLDER = "documents"
 PART_BYTES = 64_000_000  # of text: a unit of work, and of what a kill can cost
 REPEATED = ["kind", "source", "licence"]  # columns of few values: the others read faster without a dictionary
+ROW_BYTES = 500  # of memory that a row takes beside its texts, roughly: a million empty ones are half a gigabyte
 GROUP_BYTES = 1_000_000  # of text: what a reader holds at a time
 
 
@@ -75,8 +76,9 @@ class PartWriter:
     def __enter__(self) -> PartWriter:
         import pyarrow.parquet as pq
 
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._partial, schema(), compression="zstd", use_dictionary=REPEATED)
+        with named_when_full(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._partial, schema(), compression="zstd", use_dictionary=REPEATED)
         return self
 
     def add(self, document: Document) -> None:
@@ -85,7 +87,7 @@ class PartWriter:
         self._group.append({**dataclasses.asdict(document), "sha256": sha256_bytes(data), "bytes": len(data)})
         self.documents += 1
         self.bytes += len(data)
-        self._group_bytes += len(data)
+        self._group_bytes += len(data) + len(document.id) + len(document.origin) + ROW_BYTES
         if self._group_bytes >= GROUP_BYTES:
             self._flush()
 
@@ -173,6 +175,11 @@ def parts(folder: Path) -> list[Part]:
     if not first:
         raise DataError(f"{folder}: no documents, expected at least one; rebuild it: dvc repro")
     return found
+
+
+def input_files(folder: Path) -> int:
+    """Return how many input files a kind was read from, those without a document included; packages count as one."""
+    return int(read_manifest(folder).get("inputs", 1))
 
 
 def read_part(

@@ -84,6 +84,8 @@ class ChunkParams:
 
     def __post_init__(self) -> None:
         require_positive(self, "sequence_length", "chunks", "validation_rows")
+        if self.first_chunk < 0:
+            raise ConfigError(f"first_chunk: read {self.first_chunk}, expected 0 or more")
         if self.rows_per_chunk is not None:
             require_positive(self, "rows_per_chunk")
         if self.last_chunk_rows is not None and not 0 < self.last_chunk_rows <= (self.rows_per_chunk or 0):

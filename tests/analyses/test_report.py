@@ -47,6 +47,10 @@ class Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
+def gathered(workspace):
+    return gather(workspace, planned=names())
+
+
 @pytest.fixture
 def analysed(workspace):
     checkpoints = {"amber-toy": [0, 2], "crystal-toy": [0, 2]}
@@ -72,7 +76,7 @@ def analysed(workspace):
 
 
 def test_the_page_stands_alone(analysed):
-    page = render(gather(analysed))
+    page = render(gathered(analysed))
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
@@ -85,7 +89,7 @@ def test_the_page_stands_alone(analysed):
 
 
 def test_the_page_shows_all_that_was_built(analysed):
-    page = render(gather(analysed))
+    page = render(gathered(analysed))
     assert "Not built" not in page
     for text in ("amber-toy", "crystal-toy", "ARC-Challenge", "0.270", "PSF-2.0", "1.25", "amber-safe-toy", "0.1250"):
         assert text in page
@@ -93,11 +97,11 @@ def test_the_page_shows_all_that_was_built(analysed):
 
 
 def test_the_data_section_shows_tokens_duplicates_items_and_the_chi_square(analysed):
-    tables = {t.heads[-1]: t for s in gather(analysed).sections for t in s.tables}
+    tables = {t.heads[-1]: t for s in gathered(analysed).sections for t in s.tables}
     assert {"mixture", "p", "share", "near", "largest share"} == set(tables)
     assert [row[:3] for row in tables["p"].rows] == [["amber-toy", "pretrain", "3"], ["crystal-toy", "phase1", "2"]]
     assert ["amber-toy", "arc_challenge", "12", "0", "12"] in [row[:5] for row in tables["largest share"].rows]
-    page = render(gather(analysed))
+    page = render(gathered(analysed))
     assert all(str(markupsafe.escape(table.caption)) in page for table in tables.values())
 
 
@@ -105,14 +109,14 @@ def test_the_data_section_shows_tokens_duplicates_items_and_the_chi_square(analy
 def test_a_table_of_the_data_checks_that_cannot_be_read_is_named(analysed, text):
     (analysed.artifacts / "analyses" / "data" / "chi_square.csv").write_bytes(text)
     with pytest.raises(IntegrityError, match=r"chi_square\.csv: no table of the data checks .*rebuild it"):
-        gather(analysed)
+        gathered(analysed)
 
 
 def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
     index = workspace.read_index("amber-toy")
     index |= {"suite": "amber-again-toy", "base": "amber-toy/ckpt-1", "checkpoints": index["checkpoints"][-1:]}
     write_json(workspace.artifacts / "index" / "amber-again-toy.json", index)
-    report = gather(workspace)
+    report = gathered(workspace)
     assert [s.name for s in report.suites] == ["amber-toy", "crystal-toy", "amber-again-toy"]
     assert ("made from", "amber-toy/ckpt-1") in report.suites[-1].facts
     assert "amber-toy and crystal-toy: 6 checkpoints over 3.07 k tokens, from 12 documents collected" in " ".join(
@@ -121,17 +125,17 @@ def test_finetuned_suites_come_last_and_are_not_counted_twice(workspace):
 
 
 def test_the_scores_are_those_of_the_last_evaluated_checkpoint_which_is_named(analysed):
-    report = gather(analysed)
+    report = gathered(analysed)
     assert [name for name, _ in report.scores] == ["amber-toy, ckpt 2", "crystal-toy, ckpt 2"]
     assert [row["value"] for _, (row,) in report.scores] == [0.27, 0.27]
 
 
 def test_a_reward_has_no_before_and_the_log_probability_has(workspace):
-    (found,) = gather(workspace).finetuned
+    (found,) = gathered(workspace).finetuned
     values = {label: pair for label, *pair in found.measured}
     assert values["DPO: reward margin, chosen over rejected"] == [None, 0.125]
     assert values["DPO: log probability of a chosen answer, nats"] == [-84.5, -138.75]
-    assert '<td class="n">\u2013</td><td class="n">0.1250</td>' in render(gather(workspace))
+    assert '<td class="n">\u2013</td><td class="n">0.1250</td>' in render(gathered(workspace))
 
 
 @pytest.mark.parametrize("text", [b"", b"\x00\xff garbage", b"suite,task\na,b\n", b"ckpt,value\n1,many\n"])
@@ -140,7 +144,7 @@ def test_scores_that_cannot_be_read_are_named(workspace, text):
     path.parent.mkdir(parents=True)
     path.write_bytes(text)
     with pytest.raises(IntegrityError, match=r"trajectories\.csv: no table of scores .*rebuild it"):
-        gather(workspace)
+        gathered(workspace)
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 chunks"), (1, "1 chunk"), (2, "2 chunks")])
@@ -149,18 +153,25 @@ def test_a_noun_agrees_with_its_number(number, text):
 
 
 def test_equal_artifacts_give_equal_bytes(analysed):
-    assert render(gather(analysed)) == render(gather(analysed))
+    assert render(gathered(analysed)) == render(gathered(analysed))
 
 
 def test_what_is_missing_is_said(workspace):
-    page = render(gather(workspace))
+    page = render(gathered(workspace))
     for name in names():
         assert f"dvc repro analyze@{name}" in page
 
 
+def test_what_params_do_not_ask_for_is_not_promised(workspace):
+    page = render(gather(workspace, planned=["training"]))
+    assert "dvc repro analyze@training" in page
+    assert "dvc repro analyze@validation" not in page
+    assert "Not built: <code>params.yaml</code> has no section <code>analyses.validation</code>." in page
+
+
 def test_an_empty_workspace_has_a_page_too(workspace):
     shutil.rmtree(workspace.artifacts)
-    page = render(gather(workspace))
+    page = render(gathered(workspace))
     assert "No suite has been built here yet" in page
     assert "dvc repro sft dpo" in page
 
@@ -168,7 +179,7 @@ def test_an_empty_workspace_has_a_page_too(workspace):
 def test_text_from_artifacts_is_escaped(analysed):
     path = analysed.artifacts / "sources" / "arxiv" / "manifest.json"
     path.write_text(path.read_text().replace("PSF-2.0", "<script>alert(1)</script>"))
-    assert "<script>" not in render(gather(analysed))
+    assert "<script>" not in render(gathered(analysed))
 
 
 def test_parameters_are_counted_from_the_header(workspace):

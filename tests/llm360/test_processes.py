@@ -11,7 +11,7 @@ import pytest
 
 from llm360.errors import DataError, WorkerError
 from llm360.files import write_json
-from llm360.processes import fan_out
+from llm360.processes import Workers, fan_out
 
 TASKS = list(range(12))
 
@@ -55,6 +55,32 @@ def test_an_error_of_a_task_is_raised_as_it_is(workers):
 def test_a_killed_worker_is_said_and_does_not_hang():
     with pytest.raises(WorkerError, match="a worker process was killed, perhaps for want of memory"):
         list(fan_out(die, TASKS, workers=2))
+
+
+def test_a_worker_killed_before_there_is_work_is_said_as_well():
+    with Workers(2) as pool:
+        pool.prepare(die, 0)
+        time.sleep(2)
+        with pytest.raises(WorkerError, match="a worker process was killed"):
+            list(pool.run(square, TASKS))
+
+
+@pytest.mark.parametrize("after_seconds", [0.05, 0.2, 0.4])
+def test_workers_whose_parent_dies_while_they_import_end_as_well(tmp_path, after_seconds):
+    """Seen: they waited for ever, on a queue that they held open themselves."""
+    program = "import time\nfrom llm360.processes import Workers\nfrom math import sqrt\n"
+    program += "if __name__ == '__main__':\n pool = Workers(2)\n pool.prepare(sqrt, 4)\n"
+    program += " print(*[p.pid for p in pool._pool._processes.values()], flush=True)\n time.sleep(60)\n"
+    (tmp_path / "program.py").write_text(program)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    process = subprocess.Popen([sys.executable, tmp_path / "program.py"], env=env, stdout=subprocess.PIPE, text=True)
+    workers = [int(pid) for pid in process.stdout.readline().split()]
+    time.sleep(after_seconds)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert len(workers) == 2
+    wait_for(lambda: [p for p in workers if not Path(f"/proc/{p}").exists() or _is_zombie(p)], count=2)
 
 
 def test_nothing_to_do_is_done():

@@ -70,6 +70,24 @@ def test_unknown_suite_names_the_nearest():
         registry.suite("amber-mni")
 
 
+@pytest.mark.parametrize("kind", ["chunks", "checkpoints"])
+def test_a_suite_that_is_built_but_has_no_index_is_told_from_an_unknown_one(tmp_path, kind):
+    (tmp_path / "artifacts" / kind / "mine").mkdir(parents=True)
+    needed = rf"unknown suite 'mine'; artifacts/{kind}/mine is here but its index is not: dvc repro index@mine \(the"
+    with use_store(Workspace(tmp_path)):
+        with pytest.raises(UnknownSuite, match=needed):
+            registry.suite("mine")
+        with pytest.raises(UnknownSuite, match=r"unknown suite '\.'; "):
+            registry.suite(".")
+
+
+def test_an_unknown_suite_outside_of_a_workspace_says_that_there_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LLM360_HOME", raising=False)
+    with pytest.raises(UnknownSuite, match=r"unknown suite 'amber-mni'; did you mean 'amber-mini'.*; no dvc\.yaml in"):
+        registry.suite("amber-mni")
+
+
 def test_an_index_in_the_workspace_makes_a_suite(workspace):
     assert "toy-smoke" in registry.suites()
     assert [(p.name, p.first, p.last) for p in registry.suite("toy-smoke").phases] == [

@@ -5,17 +5,22 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analyses.common.run import load
 from llm360.config import from_mapping
+from llm360.data.corpus.declaration import declared
 from llm360.data.mixture import ChunkParams, chunk_sizes
+from llm360.data.planning.refusals import require_special
 from llm360.data.tokens.tokenizer import TokenizerParams
 from llm360.errors import ConfigError
+from llm360.evaluation.benchmarks import BenchmarkParams
 from llm360.model.build import build_model
 from llm360.train.phase import PhaseParams
+from stages._stage import Runtime
 from stages.compose import compose, main, render
 from stages.init import ModelParams
 
 ROOT = Path(__file__).resolve().parents[2]
-SCALES = ["smoke", "mini", "study", "paper"]
+SCALES = ["smoke", "mini", "study", "paper", "template"]
 READ = {"tokenizers": TokenizerParams, "chunks": ChunkParams, "models": ModelParams, "pretrain": PhaseParams}
 
 
@@ -29,6 +34,29 @@ def test_every_scale_is_read_without_an_unknown_key(scale):
     for name, cls in READ.items():
         for key, value in params[name].items():
             from_mapping(cls, value, where=f"{scale}: {name}.{key}")
+
+
+def test_the_template_has_every_section_that_dvc_needs_and_tokens_that_fit():
+    params, whole = compose(["scale=template"]), compose(["scale=smoke"])
+    assert set(params) == set(whole)
+    assert set(params["evaluation"]) == set(whole["evaluation"])
+    from_mapping(Runtime, params["runtime"], where="runtime")
+    from_mapping(BenchmarkParams, params["evaluation"]["benchmarks"], where="benchmarks")
+    for name, section in params["analyses"].items():
+        from_mapping(load(name).Params, section, where=name)
+    corpora = {kind: declared(kind, section, where=kind) for kind, section in params["sources"].items()}
+    assert set(corpora) == set(params["tokenizers"]["mine"]["kinds"]) == set(params["chunks"]["mine"]["mixture"])
+    tokenizer = from_mapping(TokenizerParams, params["tokenizers"]["mine"], where="mine")
+    ids = tokenizer.vocab_size + len(tokenizer.extra_tokens) + tokenizer.reserved
+    assert params["models"]["mine"]["config"]["vocab_size"] == ids
+    require_special(from_mapping(ChunkParams, params["chunks"]["mine"], where="mine"), tokenizer.extra_tokens)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_tokenizer_is_trained_on_kinds_that_there_are(scale):
+    params = compose([f"scale={scale}"])
+    for tokenizer in params["tokenizers"].values():
+        assert set(tokenizer["kinds"]) <= set(params["sources"])
 
 
 @pytest.mark.parametrize("scale", SCALES)

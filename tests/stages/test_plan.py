@@ -11,6 +11,7 @@ from llm360.data.mixture import ChunkParams
 from llm360.data.planning.plan import plan_phase, require_possible
 from llm360.data.planning.supply import declared
 from llm360.errors import DataError
+from stages import packages, sources
 from stages.compose import compose
 from stages.plan import main
 
@@ -27,6 +28,10 @@ AMBER = {  # tokens in billions, Table 2
 SLIMPAJAMA = 690e9  # in CrystalCoder's tokens; phase 1 read half of it with these weights
 STARCODER = 291.92e9
 VOCAB = {"amber": 32_000, "crystal": 32_032}
+CORPUS = {
+    "licence": "CC0-1.0", "text": None, "id": None, "where": {}, "max_bad": 0.1, "max_document_mb": 1.0,
+    "limit_mb": None, "files": {"format": "text", "root": ".", "patterns": ["*.txt"]},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +154,7 @@ def change(params, **tokens):
     Path("params.yaml").write_text(yaml.safe_dump(params))
 
 
-@pytest.mark.parametrize("scale", ["smoke", "mini", "study", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", "mini", "study", "paper", "template"])
 def test_every_scale_can_be_planned_before_anything_is_built(tmp_path, monkeypatch, capsys, scale):
     monkeypatch.chdir(tmp_path)
     params = compose([f"scale={scale}"])
@@ -169,6 +174,54 @@ def test_the_table_is_plain_columns_when_it_is_not_on_a_terminal(here, capsys):
     assert "unknown" in lines["book"]
     assert "0.01 billion declared" in lines["arxiv"]
     assert lines["kind"].index("how it") == lines["arxiv"].index("0.01 billion")
+
+
+def test_nothing_built_is_not_zero_bytes(here, capsys):
+    assert main([]) == 0
+    assert "disk for all: documents not known (not built), " in capsys.readouterr().out
+
+
+def test_the_last_chunk_is_told_apart(here, capsys):
+    here["chunks"]["amber-smoke"]["last_chunk_rows"] = 43
+    change(here)
+    assert main(["--phase", "amber-smoke"]) == 0
+    assert "0 rows left over (the last chunk: 5 steps, 3 rows left over); 35 steps" in capsys.readouterr().out
+
+
+def test_a_kind_that_is_read_too_often_but_within_the_error_is_marked(here, capsys):
+    here["chunks"]["amber-smoke"]["rows_per_chunk"] = 480
+    change(here, wikipedia=7_000)
+    assert main(["--phase", "amber-smoke", "--json"]) == 0
+    kinds = {k["kind"]: k for k in json.loads(capsys.readouterr().out)["phases"]["amber-smoke"]["kinds"]}
+    assert {k for k, plan in kinds.items() if plan["over"]} == {"wikipedia"}
+    assert main(["--phase", "amber-smoke"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "over what is allowed" in line]
+    assert line.startswith("wikipedia")
+    assert line.endswith("; over what is allowed; within the estimate's error of 5,000,000 tokens")
+
+
+def test_documents_that_were_built_with_other_parameters_are_told(here, capsys, monkeypatch):
+    here["sources"] |= {"book": {"names": ["python-topics"], "limit_mb": 0.1, "part_kb": 16}, "own": CORPUS}
+    mixture = {k: {"weight": 1, "part": "all", "epochs": 1} for k in ("book", "own")}
+    here["chunks"] = {"amber-smoke": here["chunks"]["amber-smoke"] | {"mixture": mixture}}
+    change(here)
+    Path("own.txt").write_text("words " * 100)
+    packages.main([])
+    for kind in mixture:
+        sources.main(["--kind", kind])
+    assert main([]) == 0
+    assert "other parameters" not in capsys.readouterr().out
+    here["sources"]["book"]["limit_mb"] = 0.2
+    here["sources"]["own"] |= {"licence": "MIT", "tokens": 5}
+    change(here)
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert all(f"; built with other parameters; run dvc repro sources@{kind}\n" in said for kind in mixture)
+    here["sources"]["book"]["limit_mb"] = 0.1
+    here["sources"]["own"] |= {"licence": "CC0-1.0", "max_bad": 0.5}  # which are not in the documents
+    change(here)
+    assert main([]) == 0
+    assert "other parameters" not in capsys.readouterr().out
 
 
 def test_json_holds_what_the_table_says(here, capsys):

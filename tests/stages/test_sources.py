@@ -103,7 +103,10 @@ def test_work_is_kept_for_a_raised_threshold(capsys, monkeypatch):
 def test_work_of_another_recipe_is_not_used(capsys):
     corpus(max_bad=0.1)
     lines("a.jsonl", "one", " ")
-    for changed, said in (({"max_bad": 0.1}, "1 of 2 records"), ({"text": "txet"}, "made by another recipe (corpus: ")):
+    for changed, said in (
+        ({"max_bad": 0.1}, "1 of 2 records"),
+        ({"text": "txet"}, "made by another recipe (corpus.text: "),
+    ):
         corpus(**changed)
         with pytest.raises(SystemExit):
             sources.main(["--kind", "my-texts"])
@@ -111,7 +114,7 @@ def test_work_of_another_recipe_is_not_used(capsys):
     lines("b.jsonl", "two")
     corpus()
     assert sources.main(["--kind", "my-texts"]) == 0
-    assert "made by another recipe (corpus: " in capsys.readouterr().err
+    assert "made by another recipe (corpus.text: " in capsys.readouterr().err
     assert read_documents(Path("artifacts/sources/my-texts"))["text"].to_list() == ["one", "two"]
 
 

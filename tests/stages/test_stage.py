@@ -77,6 +77,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(project, capsys):
     assert capsys.readouterr().err == "error: artifacts: Permission denied; make it writable, or run as its owner\n"
 
 
+def test_a_full_disk_is_one_line(project, capsys):
+    with pytest.raises(SystemExit), one_line_errors():
+        raise OSError(errno.ENOSPC, "No space left on device", "artifacts/.locks/x.lock")
+    assert capsys.readouterr().err == (
+        "error: artifacts/.locks/x.lock: No space left on device; free some space and run the same command again\n"
+    )
+
+
 def test_without_params_the_command_that_makes_them_is_named(project):
     Path("params.yaml").unlink()
     with pytest.raises(ConfigError, match=r"python -m stages\.compose"):
@@ -194,6 +202,18 @@ def test_items_of_the_same_recipe_stay_and_others_go(project, capsys):
     persistent(folder, {"lr": 2e-3, "data": "a"})
     assert not (folder / "item").exists()
     assert "made by another recipe (lr: 0.001 -> 0.002); building it anew" in capsys.readouterr().err
+
+
+def test_what_makes_another_recipe_is_named_leaf_by_leaf(project, capsys):
+    folder = Path("artifacts/x")
+    schedule = {"kind": "cosine", "peak": 3e-3, "end": 3e-4, "warmup_steps": 4, "total_steps": 16}
+    persistent(folder, {"params": {"suite": "amber", "schedule": schedule}, "code": "a"})
+    persistent(folder, {"params": {"suite": "amber", "schedule": schedule | {"total_steps": 24}}, "code": "a"})
+    assert "another recipe (params.schedule.total_steps: 16 -> 24); building" in capsys.readouterr().err
+    persistent(folder, {"params": {"suite": "amber", "schedule": dict.fromkeys(schedule, 0)}, "code": "b"})
+    said = capsys.readouterr().err
+    assert '(code: "a" -> "b", params.schedule.end: 0.0003 -> 0, ' in said
+    assert "params.schedule.peak: 0.003 -> 0 and 2 more); building" in said
 
 
 def test_items_of_unknown_origin_are_not_reused(project, capsys):

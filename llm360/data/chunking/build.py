@@ -21,7 +21,7 @@ from llm360.data.chunking.pack import PackTask, cached_encoder, pack_part, prepa
 from llm360.data.chunking.rows import rows_path, span_type, spans_path
 from llm360.data.chunking.shards import create_array, shard_path, token_dtype, write_shard
 from llm360.data.chunks import FORMAT, TOKENS, VALIDATION, chunk_path, provenance_path
-from llm360.data.documents import parts
+from llm360.data.documents import input_files, parts
 from llm360.data.mixture import ChunkParams, Ingredient, chunk_sizes, rows_by_kind, rows_of_all
 from llm360.errors import DataError
 from llm360.files import link_file, sha256_file, write_json
@@ -113,7 +113,7 @@ def _pack_tasks(build: Build, kind: str, epoch: int) -> Iterator[PackTask]:
             folder=build.sources[kind],
             part=part,
             documents=sum(p.documents for p in every),
-            files=every[-1].file + 1,
+            files=input_files(build.sources[kind]),
             select=ingredient.part,
             held_out=build.held_out(kind).with_suffix(".json"),
             tokenizer=build.tokenizer,

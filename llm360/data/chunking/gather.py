@@ -131,8 +131,9 @@ class Provenance:
     def __enter__(self) -> Provenance:
         import pyarrow.parquet as pq
 
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._partial, provenance_schema(), compression="zstd")
+        with named_when_full(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._partial, provenance_schema(), compression="zstd")
         return self
 
     def write(self, rows: Indices, array_rows: Indices, named: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from llm360.processes import Workers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_BYTES_PER_TOKEN = 8  # more than any text gives; only bounds how many documents are looked at
+USUAL_BYTES_PER_TOKEN = 8  # more than most texts give: bounds how many documents are looked at first
 ALONE = 64  # parts whose ids are read sooner here than by workers
 Candidate = tuple[str, str, int, int, int]  # hash, document id, bytes, index of the part, table in the part
 
@@ -57,19 +57,30 @@ def hold_out(task: HoldOut, *, workers: Workers) -> list[str]:
     if (done := task.out.with_suffix(".json")).is_file():
         return list(read_json(done))
     every = parts(task.folder)
-    wanted = task.rows * task.row_tokens
-    size = wanted * MOST_BYTES_PER_TOKEN
+    bytes_per_token = USUAL_BYTES_PER_TOKEN
+    ids, full = _taken(task, every, bytes_per_token, workers)
+    while not full and len(ids) < sum(part.documents for part in every):
+        bytes_per_token *= 8  # texts of rules or blanks have hundreds of bytes a token
+        ids, full = _taken(task, every, bytes_per_token, workers)
+    if not full or len(ids) == sum(part.documents for part in every):
+        raise DataError(
+            f"{task.folder}: {len(ids)} documents, none left after validation; add text, or lower validation_rows "
+            f"({task.rows} rows of {task.row_tokens} tokens)"
+        )
+    write_json(done, ids)
+    return ids
+
+
+def _taken(task: HoldOut, every: Sequence[Part], bytes_per_token: int, workers: Workers) -> tuple[list[str], bool]:
+    """Write the rows of the first documents; return their ids, and whether they fill the rows."""
+    size = task.rows * task.row_tokens * bytes_per_token
     tasks = [
         HoldOutTask(folder=task.folder, part=part, index=index, seed=task.seed, bytes=size)
         for index, part in enumerate(every)
     ]
     found = workers.run(candidates, tasks) if len(tasks) > ALONE else ((t, candidates(t)) for t in tasks)
     first = _first((row for _, rows in found for row in rows), size)
-    ids = _write(task, every, first, wanted)
-    if len(ids) == sum(part.documents for part in every):
-        raise DataError(f"{task.folder}: {len(ids)} documents, none left after validation; add text")
-    write_json(done, ids)
-    return ids
+    return _write(task, every, first)
 
 
 def candidates(task: HoldOutTask) -> list[Candidate]:
@@ -93,9 +104,9 @@ def _first(rows: Iterable[Candidate], size: int) -> list[Candidate]:
     return ordered[: int(np.searchsorted(before, size))]
 
 
-def _write(task: HoldOut, every: Sequence[Part], first: Sequence[Candidate], wanted: int) -> list[str]:
+def _write(task: HoldOut, every: Sequence[Part], first: Sequence[Candidate]) -> tuple[list[str], bool]:
     """Encode the candidates in their order, more at a time each time, until they hold enough tokens."""
-    encoder = cached_encoder(task.tokenizer)
+    encoder, wanted = cached_encoder(task.tokenizer), task.rows * task.row_tokens
     taken: list[str] = []
     with Rows(task.out, encoder, row_tokens=task.row_tokens) as rows:
         while rows.tokens < wanted and len(taken) < len(first):
@@ -107,7 +118,7 @@ def _write(task: HoldOut, every: Sequence[Part], first: Sequence[Candidate], wan
                     encoded = encoder.encode(named["text"].to_pylist())
                     rows.add(named.drop_columns(["text"]), encoded, np.ones(1, dtype=bool))
                     taken.append(document)
-    return taken
+    return taken, rows.tokens >= wanted
 
 
 def _texts(task: HoldOut, every: Sequence[Part], batch: Sequence[Candidate]) -> Mapping[str, pa.Table]:

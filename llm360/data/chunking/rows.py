@@ -42,20 +42,23 @@ class Rows:
     def __enter__(self) -> Rows:
         import pyarrow as pa
 
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = open(self._partial[0], "wb")
-        self._spans = pa.ipc.new_file(str(self._partial[1]), spans_schema())
+        with named_when_full(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = open(self._partial[0], "wb")
+            self._spans = pa.ipc.new_file(str(self._partial[1]), spans_schema())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with named_when_full(self.out):
-            self._spans.close()
-            self._handle.close()
+        try:
+            with named_when_full(self.out):
+                self._spans.close()
+                self._handle.close()
             if kind is None:
                 self._partial[0].replace(rows_path(self.out))
                 self._partial[1].replace(spans_path(self.out))
-        for path in self._partial:
-            path.unlink(missing_ok=True)
+        finally:
+            for path in self._partial:
+                path.unlink(missing_ok=True)
 
     def add(self, named: pa.Table, ids: Sequence[Ids], plain: npt.NDArray[np.bool_]) -> None:
         """Add documents: columns id, source, licence, origin; their ids; whether these are the text's, unchanged."""

@@ -95,6 +95,22 @@ class Corpus:
             raise ConfigError("text: read null, expected the name of the field that holds the text")
 
     @property
+    def decisions(self) -> dict[str, Any]:
+        """What decides the documents of given files, for their manifest: not where the files lie."""
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in NEVER_IN_DOCUMENTS}
+        if self.files is not None:
+            fields["files"].pop("root")  # the same files elsewhere are the same corpus
+        return fields
+
+    def resolved(self) -> Corpus:
+        """Return this corpus with the whole path of its root."""
+        if self.files is None:
+            return self
+        return dataclasses.replace(
+            self, files=dataclasses.replace(self.files, root=str(Path(self.files.root).resolve()))
+        )
+
+    @property
     def columns(self) -> list[str]:
         """The top-level fields that are read of a record."""
         fields = [self.text, self.id, *self.where]
@@ -124,11 +140,8 @@ def declared(kind: str, section: Mapping[str, Any], *, where: str) -> Selection 
 
 def recipe(kind: str, corpus: Corpus, units: list[Unit]) -> dict[str, Any]:
     """Return what decides the documents, but for the files' content, which each unit's record names by hash."""
-    fields = {k: v for k, v in dataclasses.asdict(corpus).items() if k not in NEVER_IN_DOCUMENTS}
-    if corpus.files is not None:
-        fields["files"].pop("root")  # the same files elsewhere are the same corpus
     inputs = {"units": len(units), "paths": fingerprint([unit.paths for unit in units])}
-    return {"kind": kind, "corpus": fields, "inputs": inputs}
+    return {"kind": kind, "corpus": corpus.decisions, "inputs": inputs}
 
 
 def corpus_units(kind: str, corpus: Corpus) -> list[Unit]:

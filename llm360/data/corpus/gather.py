@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from llm360.data.corpus.declaration import Corpus, recipe
+from llm360.data.corpus.declaration import Corpus
 from llm360.data.corpus.ingest import NAMED, Done
 from llm360.data.documents import part_path
 from llm360.errors import DataError
@@ -34,12 +34,10 @@ def write_corpus(kind: str, corpus: Corpus, done: list[Done], *, work: Path, out
     write_bytes(out / INPUTS, "".join(_input_line(number, unit) for number, unit in enumerate(done)).encode())
     source = {"name": kind, "licence": corpus.licence, "packages": [], **total}
     source |= {"skipped": sum(reasons.values()), "reasons": dict(reasons), "whole": all(u["whole"] for u in done)}
-    fields = {key: total[key] for key in ("documents", "bytes")}
-    declaration = recipe(kind, corpus, [])["corpus"]
-    skipped = _named(done)
-    write_manifest(
-        out, {"kind": kind, "corpus": declaration, "sources": [source], "skipped": skipped, "parts": written, **fields}
-    )
+    fields: dict[str, Any] = {key: total[key] for key in ("documents", "bytes")}
+    fields |= {"kind": kind, "corpus": corpus.decisions, "sources": [source], "skipped": _named(done), "parts": written}
+    fields["inputs"] = len(done)
+    write_manifest(out, fields)
 
 
 def _total(done: Iterable[Done]) -> collections.Counter[str]:

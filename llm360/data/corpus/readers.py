@@ -154,7 +154,7 @@ def _parsed(line: bytes) -> Record:
     if isinstance(text, Unreadable):
         return text
     try:
-        value = json.loads(text)
+        value = json.loads(text.rstrip("\r\n"))  # else a string that is not closed is said to hold a line break
     except (ValueError, RecursionError) as error:
         return Unreadable(reason="not JSON", detail=_first_line(error))
     if not isinstance(value, dict):

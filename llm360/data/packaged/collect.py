@@ -37,6 +37,11 @@ class Selection:
     def __post_init__(self) -> None:
         require_positive(self, "limit_mb", "part_kb", *(("tokens",) if self.tokens is not None else ()))
 
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """What decides the documents, for their manifest."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k != "tokens"}
+
 
 def needed_packages(selections: Mapping[str, Selection]) -> list[Package]:
     """Return the packages that the sources of all kinds need; raises ConfigError for a source that is unknown."""
@@ -57,7 +62,8 @@ def collect(kind: str, selection: Selection, *, packages: Path, out: Path) -> No
     written = write_documents(out, sorted((d for pool in taken.values() for d in pool), key=lambda d: d.id))
     used = [_manifest_entry(s, packages, pools[s.name], taken[s.name], skipped) for s in chosen]
     total = {key: sum(entry[key] for entry in used) for key in ("documents", "bytes")}
-    write_manifest(out, {"kind": kind, "sources": used, "skipped": skipped, "parts": written, **total})
+    fields = {"kind": kind, "selection": selection.decisions, "sources": used, "skipped": skipped, "parts": written}
+    write_manifest(out, fields | total)
 
 
 def read(source: Source, *, packages: Path, part_bytes: int, skipped: list[Skipped]) -> list[Document]:

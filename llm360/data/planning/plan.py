@@ -47,6 +47,11 @@ class KindPlan:
         return max(self.tokens - (self.supply.tokens + self.supply.tolerance) * self.epochs, 0)
 
     @property
+    def over(self) -> bool:
+        """Whether it is read more often than allowed, if there is just as much of it as is said."""
+        return (self.epochs_needed or 0) > self.epochs
+
+    @property
     def packed_tokens(self) -> int:
         """Tokens that are packed for it: all there are, and again for each epoch that fills in the middle."""
         if self.supply.tokens is None:

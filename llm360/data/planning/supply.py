@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from llm360.data.documents import Part, parts, read_part
+from llm360.data.documents import Part, input_files, parts, read_part
 from llm360.data.mixture import ChunkParams, Ingredient, Select
 from llm360.errors import DataError
 from llm360.files import MANIFEST
@@ -71,11 +71,11 @@ def counted(folder: Path, ingredient: Ingredient, params: ChunkParams, encoder: 
     leaves no document.
     """
     found = parts(folder)
-    chosen = chosen_documents(found, ingredient.part)
+    chosen = chosen_documents(folder, found, ingredient.part)
     if not sum(chosen):
         raise DataError(
-            f"{folder}: part {ingredient.part} leaves none of {_documents(found)} documents from {_files(found)} input "
-            f"files; choose another part, or by documents instead of files"
+            f"{folder}: part {ingredient.part} leaves none of {_documents(found)} documents from {input_files(folder)} "
+            f"input files; choose another part, or by documents instead of files"
         )
     size = round(sum(n * p.bytes / max(p.documents, 1) for n, p in zip(chosen, found, strict=True)))
     on_disk = sum((folder / p.path).stat().st_size for p in found)
@@ -86,14 +86,12 @@ def counted(folder: Path, ingredient: Ingredient, params: ChunkParams, encoder: 
     per_token = bytes_per_token(folder, found, encoder)
     document = _bytes(found) / _documents(found) / per_token  # held out whole, so about one more than its rows need
     held_out = params.validation_rows * params.row_tokens + document
-    tokens = max(round(size / per_token - held_out * size / _bytes(found)), 0)
+    marks = 0 if ingredient.fim is None else len(ingredient.fim.tokens) * ingredient.fim.rate * sum(chosen)
+    tokens = max(round(size / per_token + marks - held_out * size / _bytes(found)), 0)
     note = f"{size / 1e6:,.2f} MB of text at {per_token:.2f} bytes a token, estimated"
+    note += "" if tokens else f", all of it held out by validation_rows {params.validation_rows}"
     tolerance = round(tokens * ESTIMATE + document)
     return Supply(tokens=tokens, tolerance=tolerance, basis="estimated", note=note, **common)
-
-
-def _files(found: list[Part]) -> int:
-    return found[-1].file + 1
 
 
 def _documents(found: list[Part]) -> int:
@@ -104,13 +102,13 @@ def _bytes(found: list[Part]) -> int:
     return max(sum(p.bytes for p in found), 1)
 
 
-def chosen_documents(found: list[Part], select: Select) -> list[int]:
+def chosen_documents(folder: Path, found: list[Part], select: Select) -> list[int]:
     """Return how many documents of each part a mixture's part chooses."""
     import numpy as np
 
     from llm360.data.chunking.pack import selected
 
-    total = {"documents": _documents(found), "files": _files(found)}
+    total = {"documents": _documents(found), "files": input_files(folder)}
     return [int(selected(np.arange(p.first, p.first + p.documents), p.file, select, **total).sum()) for p in found]
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from llm360.data.tokens.tokenizer import BOS, EOS, UNK
 from llm360.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def fim_ids(fim: Fim, encoder: Encoder) -> FimIds:
     names = (fim.prefix, fim.middle, fim.suffix)
     if len(set(names)) < len(names):
         raise ConfigError(f"fim: read prefix, middle, suffix {', '.join(names)}; expected three different tokens")
+    if taken := sorted({UNK, BOS, EOS} & set(names)):
+        raise ConfigError(f"fim: {taken[0]!r} has a meaning of its own, expected a token for this alone; add one")
     prefix, middle, suffix = map(encoder.token_id, names)
     return FimIds(rate=fim.rate, spm_rate=fim.spm_rate, prefix=prefix, middle=middle, suffix=suffix)
 

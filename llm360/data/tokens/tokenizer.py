@@ -25,16 +25,21 @@ ALPHABET = 256
 class TokenizerParams:
     """vocab_size counts the special and byte tokens; extra_tokens and reserved ones come after it.
 
+    kinds are what it is trained on, in any order: named, so that a kind for one suite changes no other's tokenizer.
+
     CrystalCoder adds 22 tokens at 32000 to 32021 and reserves 10 more (facts of its tokenizer files).
     """
 
     vocab_size: int
+    kinds: list[str]
     sample_mb: float
     extra_tokens: list[str]
     reserved: int
 
     def __post_init__(self) -> None:
         require_positive(self, "sample_mb")
+        if not self.kinds or len(set(self.kinds)) < len(self.kinds):
+            raise ConfigError(f"kinds: read {self.kinds}, expected at least one kind of sources, each once")
         if self.vocab_size < ALPHABET + len((UNK, BOS, EOS)) or self.reserved < 0:
             raise ConfigError(
                 f"vocab_size {self.vocab_size}, reserved {self.reserved}: expected at least the {ALPHABET} bytes and "

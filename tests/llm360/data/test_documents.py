@@ -109,3 +109,12 @@ def test_a_part_that_fails_midway_leaves_no_file(tmp_path):
             writer.add(document("a"))
             1 / 0  # noqa: B018
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_is_bounded_by_its_documents_as_well(tmp_path):
+    """Seen: a million documents of one letter were held at once, as only their text was counted."""
+    tiny = [Document(id=f"{i}", kind="k", source="s", origin="o", licence="l", text="a") for i in range(5000)]
+    with documents.PartWriter(tmp_path / "part.parquet") as writer:
+        for document in tiny:
+            writer.add(document)
+            assert len(writer._group) <= documents.GROUP_BYTES / documents.ROW_BYTES

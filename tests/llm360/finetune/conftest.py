@@ -60,7 +60,7 @@ def frame() -> Callable[..., pl.DataFrame]:
 def trained_tokenizer(frame: Callable[..., pl.DataFrame]) -> PreTrainedTokenizerFast:
     from llm360.data.tokens.tokenizer import TokenizerParams, train_tokenizer
 
-    params = TokenizerParams(vocab_size=400, sample_mb=1.0, extra_tokens=[], reserved=0)
+    params = TokenizerParams(kinds=["book"], vocab_size=400, sample_mb=1.0, extra_tokens=[], reserved=0)
     return train_tokenizer(frame(*TEXTS)["text"].to_list(), params)
 
 

@@ -13,11 +13,12 @@ import pytest
 import zarr
 from scipy.stats import chi2
 
+from llm360.data.documents import Document, write_documents
 from llm360.data.mixture import ChunkParams, Fim, Ingredient
 from llm360.data.tokens.encoder import load_encoder
 from llm360.data.tokens.fim import fill_in_the_middle, fim_ids
 from llm360.errors import DataError, IntegrityError, StorageFull
-from llm360.files import entries
+from llm360.files import entries, write_manifest
 
 FIM = Fim(rate=0.5, spm_rate=0.5, prefix="<|fim_prefix|>", middle="<|fim_middle|>", suffix="<|fim_suffix|>")
 MIXTURE = {
@@ -241,6 +242,21 @@ def test_too_few_tokens_are_refused_with_the_arithmetic(tmp_path, make_chunks):
 def test_nothing_left_to_train_on_is_refused(tmp_path, make_chunks):
     with pytest.raises(DataError, match="none left after validation; add text"):
         make_chunks(tmp_path / "held", dataclasses.replace(PARAMS, validation_rows=10**5))
+
+
+@pytest.mark.parametrize("text", ["-" * 3000, " " * 3000, "=-" * 1500])
+def test_held_out_rows_are_all_there_whatever_a_token_is_long(tmp_path, make_chunks, tokenizer_folder, text):
+    """Seen: rules and blanks have hundreds of bytes a token, and the candidates ended before the rows were full."""
+    documents = [
+        Document(id=f"d{i}", kind="rules", source="s", origin=f"{i}", licence="MIT", text=text + "x" * i)
+        for i in range(300)
+    ]
+    (tmp_path / "rules").mkdir()
+    write_manifest(tmp_path / "rules", {"parts": write_documents(tmp_path / "rules", documents)})
+    mixture = {"rules": Ingredient(weight=None, part="all", epochs=1)}
+    params = dataclasses.replace(PARAMS, mixture=mixture, rows_per_chunk=None, chunks=2, validation_rows=40)
+    made = make_chunks(tmp_path / "out", params, sources={"rules": tmp_path / "rules"})
+    assert len(made.validation()[0]) == 40
 
 
 def test_a_full_disk_leaves_finished_work(tmp_path, make_chunks, reader, monkeypatch):

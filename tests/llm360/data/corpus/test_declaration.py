@@ -120,6 +120,12 @@ def test_documents_in_are_documents_out_and_named_skips(tmp_path_factory, lines,
     assert sum(source(out)["reasons"].values()) == source(out)["skipped"] == len(bad)
 
 
+def test_a_line_that_breaks_off_in_a_string_is_called_unterminated(tmp_path):
+    write_lines(tmp_path / "in" / "a.jsonl", [line("one"), b'{"text": "broken', b'{"text": "broken\r'])
+    reasons = skipped(build(corpus(tmp_path / "in"), tmp_path)).values()
+    assert [reason.partition(" at")[0] for reason in reasons] == ["not JSON: Unterminated string starting"] * 2
+
+
 def test_a_document_keeps_its_place_its_own_id_and_its_licence(tmp_path):
     write_lines(tmp_path / "in" / "a" / "b.jsonl", [b"", line("one", meta={"url": "u1"})])
     out = build(corpus(tmp_path / "in", id="meta.url"), tmp_path)

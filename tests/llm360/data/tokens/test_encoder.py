@@ -29,7 +29,7 @@ def _quick():
 
 @pytest.fixture(scope="module")
 def folder(documents, tmp_path_factory):
-    params = TokenizerParams(vocab_size=600, sample_mb=1.0, extra_tokens=["<|fim_prefix|>"], reserved=2)
+    params = TokenizerParams(kinds=["book"], vocab_size=600, sample_mb=1.0, extra_tokens=["<|fim_prefix|>"], reserved=2)
     path = tmp_path_factory.mktemp("encoder")
     train_tokenizer([t for frame in documents.values() for t in frame["text"]], params).save_pretrained(path)
     prove_encoder(path, documents=documents["book"]["text"].to_list())

@@ -134,3 +134,10 @@ def test_an_unknown_token_is_refused(tokenizer_folder):
 def test_one_token_for_two_places_is_refused(tokenizer_folder):
     with pytest.raises(ConfigError, match="expected three different tokens"):
         fim_ids(names(middle="<|fim_suffix|>"), load_encoder(tokenizer_folder))
+
+
+@pytest.mark.parametrize("taken", ["</s>", "<s>", "<unk>"])
+def test_a_token_with_a_meaning_of_its_own_is_refused(tokenizer_folder, taken):
+    fim = Fim(rate=0.5, spm_rate=0.5, prefix=taken, middle="<|fim_middle|>", suffix="<|fim_suffix|>")
+    with pytest.raises(ConfigError, match=f"fim: '{taken}' has a meaning of its own, expected a token for this alone"):
+        fim_ids(fim, load_encoder(tokenizer_folder))

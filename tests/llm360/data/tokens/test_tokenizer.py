@@ -7,7 +7,7 @@ from llm360.errors import ConfigError, DataError
 
 
 def params(**changed):
-    given = {"vocab_size": 300, "sample_mb": 1.0, "extra_tokens": ["<|fim_prefix|>"], "reserved": 2}
+    given = {"kinds": ["book"], "vocab_size": 300, "sample_mb": 1.0, "extra_tokens": ["<|fim_prefix|>"], "reserved": 2}
     return TokenizerParams(**{**given, **changed})
 
 

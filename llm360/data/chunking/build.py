@@ -230,7 +230,7 @@ def _write_validation(out: Path, build: Build) -> None:
         count = rows_path(path).stat().st_size // (width * build.dtype.itemsize)
         rows = np.arange(min(count, build.params.validation_rows))
         tokens.append(read_rows(rows_path(path), rows, row_tokens=width, dtype=build.dtype))
-        spans += read_spans(spans_path(path), rows)
+        spans.append(read_spans(spans_path(path), rows))
         kinds += [kind] * len(rows)
     shape = {"rows": len(kinds), "shard_rows": max(len(kinds), 1)}
     create_array(out / VALIDATION, **shape, row_tokens=width, dtype=build.dtype)

@@ -83,7 +83,7 @@ def gather(
     for here in _runs(order, where.pool, where.file):
         path = Path(mix.pools[where.pool[here[0]]].files[where.file[here[0]]])
         tokens[here] = read_rows(rows_path(path), where.row[here], row_tokens=row_tokens, dtype=dtype)
-        spans += read_spans(spans_path(path), where.row[here])
+        spans.append(read_spans(spans_path(path), where.row[here]))
     kinds = strings([p.kind for p in mix.pools]).take(int64(where.pool))
     epochs = int64(np.array([p.epoch for p in mix.pools])[where.pool])
     return tokens, {"kind": kinds, "epoch": epochs, "spans": pa.concat_arrays(spans).take(int64(np.argsort(order)))}
@@ -106,18 +106,12 @@ def read_rows(path: Path, rows: Indices, *, row_tokens: int, dtype: np.dtype[Any
     return out
 
 
-def read_spans(path: Path, rows: Indices) -> list[pa.Array]:
-    """Return the spans of the named rows, which ascend, as arrays to be joined."""
+def read_spans(path: Path, rows: Indices) -> pa.Array:
+    """Return the spans of the named rows of a file of spans."""
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
-        found, first = [], 0
-        for number in range(file.num_record_batches):
-            column = file.get_batch(number).column(0)
-            here = rows[(rows >= first) & (rows < first + len(column))] - first
-            found += [column.take(int64(here))] if len(here) else []
-            first += len(column)
-    return found
+        return file.get_batch(0).column(0).take(int64(rows))
 
 
 class Provenance:

@@ -27,7 +27,7 @@ Ids = npt.NDArray[Any]
 
 
 class Rows:
-    """Joins documents to a stream and writes it row by row; holds no more than one table of documents."""
+    """Joins documents to a stream and writes it row by row; holds one table of documents and the spans of a part."""
 
     def __init__(self, out: Path, encoder: Encoder, *, row_tokens: int) -> None:
         self.out, self.row_tokens, self._encoder = out, row_tokens, encoder
@@ -37,28 +37,35 @@ class Rows:
         self._named: pa.Table | None = None  # the documents that they belong to,
         self._starts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # where these start, before it if negative,
         self._before = 0  # and the bytes of the first one's text that lie before it
+        self._spans: list[pa.ListArray] = []  # of the rows that are written
         self._partial = [p.with_name(f"{PARTIAL}{p.name}") for p in (rows_path(out), spans_path(out))]
 
     def __enter__(self) -> Rows:
-        import pyarrow as pa
-
         with named_when_full(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self._handle = open(self._partial[0], "wb")
-            self._spans = pa.ipc.new_file(str(self._partial[1]), spans_schema())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             with named_when_full(self.out):
-                self._spans.close()
                 self._handle.close()
+                if kind is None:
+                    self._write_spans()
             if kind is None:
                 self._partial[0].replace(rows_path(self.out))
                 self._partial[1].replace(spans_path(self.out))
         finally:
             for path in self._partial:
                 path.unlink(missing_ok=True)
+
+    def _write_spans(self) -> None:
+        """Write all spans as one batch: rows are picked from it at random, and from many batches that takes longer."""
+        import pyarrow as pa
+
+        spans = pa.concat_arrays([pa.nulls(0, spans_schema().field(0).type), *self._spans])
+        with pa.ipc.new_file(str(self._partial[1]), spans_schema()) as file:
+            file.write_batch(pa.record_batch([spans], schema=spans_schema()))
 
     def add(self, named: pa.Table, ids: Sequence[Ids], plain: npt.NDArray[np.bool_]) -> None:
         """Add documents: columns id, source, licence, origin; their ids; whether these are the text's, unchanged."""
@@ -87,14 +94,14 @@ class Rows:
             batch, before = self._batch(stream[:end], kept)
             with named_when_full(self.out):
                 self._handle.write(stream[:end].tobytes())
-                self._spans.write_batch(batch)
+            self._spans.append(batch)
             self._before = before
         self.rows += count
         self._rest = stream[end:]
         self._named = None if kept is None or self._named is None else self._named.slice(kept).combine_chunks()
         self._starts = self._starts[:0] if kept is None else self._starts[kept:] - end
 
-    def _batch(self, stream: Ids, kept: int | None) -> tuple[pa.RecordBatch, int]:
+    def _batch(self, stream: Ids, kept: int | None) -> tuple[pa.ListArray, int]:
         """Return the spans of whole rows: the stream is cut where a document or a row begins.
 
         And how many bytes of the text of document ``kept`` they hold, with what was before them.
@@ -111,7 +118,7 @@ class Rows:
         places |= {name: int64(place) for name, place in tokens.items()}
         spans = pa.StructArray.from_arrays(self._columns(document, places), fields=list(span_type()))
         offsets = int64(np.searchsorted(cuts, rows)).cast(pa.int32())
-        return pa.record_batch([pa.ListArray.from_arrays(offsets, spans)], schema=spans_schema()), before
+        return pa.ListArray.from_arrays(offsets, spans), before
 
     def _text_bytes(self, stream: Ids, cuts: Ids, document: Ids, kept: int | None) -> tuple[dict[str, Any], int]:
         """Return where each span's text begins and ends in its document's, in bytes; null where they are none."""

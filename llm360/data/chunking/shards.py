@@ -107,28 +107,26 @@ class Shard:
     def __init__(self, path: Path, *, rows: int, shard_rows: int, row_tokens: int, dtype: np.dtype[Any]) -> None:
         self.path, self.rows = path, rows
         self._inner, self._row_tokens, self._dtype = inner_rows(shard_rows), row_tokens, dtype
-        self._data = path.read_bytes() if path.stat().st_size < WHOLE_BYTES else None
         self._index = self._read_index(shard_rows // self._inner)
-
-    def _bytes(self, offset: int, size: int) -> bytes:
-        if self._data is not None:
-            return self._data[offset : offset + size]
-        with open(self.path, "rb") as handle:
-            return os.pread(handle.fileno(), size, offset)
 
     def _read_index(self, chunks: int) -> npt.NDArray[np.uint64]:
         size = chunks * 16
-        tail = self._bytes(max(self.path.stat().st_size - size - 4, 0), size + 4)
+        tail = self._read(max(self.path.stat().st_size - size - 4, 0), size + 4)
         if len(tail) != size + 4 or _crc32c(tail[:-4]) != tail[-4:]:
             raise IntegrityError(f"{self.path}: its index is damaged; pull this file again, or rebuild it: dvc repro")
         return np.frombuffer(tail[:-4], dtype="<u8").reshape(chunks, 2)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        with open(self.path, "rb", buffering=0) as handle:
+            return os.pread(handle.fileno(), size, offset)
 
     def all(self) -> Tokens:
         """Return every row, [rows, row_tokens]."""
         size = self._inner
         out = np.empty((-(-self.rows // size) * size, self._row_tokens), dtype=self._dtype)
+        whole = self.path.read_bytes() if self.path.stat().st_size < WHOLE_BYTES else None
         for number in range(len(out) // size):
-            self._decode(number, out[number * size : (number + 1) * size])
+            self._decode(number, out[number * size : (number + 1) * size], whole)
         return out[: self.rows]
 
     def some(self, rows: npt.NDArray[np.int64]) -> Tokens:
@@ -142,19 +140,19 @@ class Shard:
             out[here] = buffer[np.asarray(rows)[here] % self._inner]
         return out
 
-    def _decode(self, number: int, out: Tokens) -> None:
+    def _decode(self, number: int, out: Tokens, whole: bytes | None = None) -> None:
         from numcodecs.zstd import decompress
 
-        offset, size = self._index[number]
+        offset, size = (int(n) for n in self._index[number])
         if offset == EMPTY:
             raise IntegrityError(f"{self.path}: inner chunk {number} is missing; pull this file again")
         try:
-            decompress(self._bytes(int(offset), int(size)), out)
+            decompress(self._read(offset, size) if whole is None else whole[offset : offset + size], out)
         except (RuntimeError, ValueError) as error:
             raise IntegrityError(f"{self.path}: inner chunk {number} is damaged ({error}); pull it again") from error
 
 
-WHOLE_BYTES = 1 << 25  # a file below this is read at once, a larger one inner chunk by inner chunk
+WHOLE_BYTES = 1 << 25  # a file below this is read at once when all of it is wanted
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from llm360.config import from_mapping
+from llm360.data.corpus import ingest
 from llm360.data.corpus.declaration import Corpus, declared
 from llm360.data.documents import read_documents
 from llm360.files import sha256_file, verify
@@ -85,6 +86,24 @@ def test_a_corpus_is_built_and_its_work_folder_goes(capsys):
     assert read_documents(out)["text"].to_list() == ["one", "two"]
     assert "2 documents, 0.00 MB, 1 skipped" in capsys.readouterr().err
     assert not Path("artifacts/.work/sources/my-texts").exists()
+
+
+def test_tasks_name_whole_paths_for_workers_with_a_working_directory_of_their_own(monkeypatch, tmp_path):
+    """Seen: on a cluster that was started elsewhere the workers wrote into another folder."""
+    corpus()
+    lines("a.jsonl", "one")
+    here, read = Path.cwd(), ingest.read_unit
+
+    def elsewhere(task):
+        monkeypatch.chdir(tmp_path.parent)
+        try:
+            return read(task)
+        finally:
+            monkeypatch.chdir(here)
+
+    monkeypatch.setattr(ingest, "read_unit", elsewhere)
+    assert sources.main(["--kind", "my-texts"]) == 0
+    assert read_documents(Path("artifacts/sources/my-texts"))["text"].to_list() == ["one"]
 
 
 def test_work_is_kept_for_a_raised_threshold(capsys, monkeypatch):

@@ -41,23 +41,16 @@ def sha256_file(path: Path) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` by rename, so that a reader sees the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{PARTIAL}{path.name}")
-    with named_when_full(path):
-        with open(partial, "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(partial, path)
+    with new_file(path) as partial, open(partial, "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def copy_file(source: Path, path: Path) -> None:
     """Copy ``source`` to ``path`` by rename, in constant memory, as a file of its own (no link)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{PARTIAL}{path.name}")
-    with named_when_full(path):
+    with new_file(path) as partial:
         shutil.copyfile(source, partial)
-        os.replace(partial, path)
 
 
 def link_file(source: Path, path: Path) -> None:
@@ -81,6 +74,19 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise IntegrityError(f"{path}: not valid JSON ({error}); delete it and rebuild the artifact") from error
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a path that becomes ``path`` by rename when the block ends well; a failure leaves ``path`` untouched."""
+    partial = path.with_name(f"{PARTIAL}{path.name}")
+    try:
+        with named_when_full(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield partial
+            os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from llm360.data.card import data_card
 from llm360.data.chunking.build import Build, build_chunks
 from llm360.data.mixture import ChunkParams
 from llm360.data.planning.plan import check_phase
-from llm360.data.tokens.encoder import load_encoder
+from llm360.data.tokens.encoder import cached_encoder
 from llm360.errors import ConfigError, did_you_mean
 from llm360.files import manifest_sha256, new_folder, read_manifest, verify, write_bytes, write_manifest
 from llm360.processes import Workers
@@ -86,7 +86,7 @@ def _recipe(build: Build, inputs: dict[str, Any]) -> dict[str, Any]:
     code = code_sha256(*CODE)
     return {
         "params": dataclasses.asdict(build.params),
-        "encoder": load_encoder(build.tokenizer).name,
+        "encoder": cached_encoder(build.tokenizer).name,
         "code": code,
     } | inputs
 

@@ -5,14 +5,14 @@ documents/part_<iiiii>.parquet   row groups of a few MB, so that a part of any s
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from llm360.errors import DataError, IntegrityError
-from llm360.files import MANIFEST, PARTIAL, FileEntry, named_when_full, read_manifest, sha256_bytes, verify, verify_file
+from llm360.files import MANIFEST, FileEntry, new_file, read_manifest, sha256_bytes, verify, verify_file
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,15 +70,15 @@ class PartWriter:
         self.bytes = 0
         self._group: list[dict[str, Any]] = []
         self._group_bytes = 0
-        self._partial = path.with_name(f"{PARTIAL}{path.name}")
-        self._writer: Any = None
 
     def __enter__(self) -> PartWriter:
         import pyarrow.parquet as pq
 
-        with named_when_full(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._partial, schema(), compression="zstd", use_dictionary=REPEATED)
+        with contextlib.ExitStack() as stack:
+            partial = stack.enter_context(new_file(self.path))
+            writer = pq.ParquetWriter(partial, schema(), compression="zstd", use_dictionary=REPEATED)
+            self._writer = stack.enter_context(writer)
+            self._files = stack.pop_all()
         return self
 
     def add(self, document: Document) -> None:
@@ -94,21 +94,16 @@ class PartWriter:
     def _flush(self) -> None:
         import pyarrow as pa
 
-        with named_when_full(self.path):
-            if self._group:
-                self._writer.write_table(pa.Table.from_pylist(self._group, schema=schema()))
+        if self._group:
+            self._writer.write_table(pa.Table.from_pylist(self._group, schema=schema()))
         self._group, self._group_bytes = [], 0
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        try:
-            if kind is None:
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self._files.__exit__(*error)
+        else:
+            with self._files:
                 self._flush()
-            with named_when_full(self.path):
-                self._writer.close()
-            if kind is None:
-                self._partial.replace(self.path)
-        finally:
-            self._partial.unlink(missing_ok=True)
 
 
 def schema() -> pa.Schema:

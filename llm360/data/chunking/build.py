@@ -17,12 +17,13 @@ from llm360.data.arrow import strings
 from llm360.data.chunking.gather import MIX, ChunkTask, read_rows, read_spans, write_chunk
 from llm360.data.chunking.holdout import HoldOut, hold_out
 from llm360.data.chunking.mix import Mix, Pool, epochs_of
-from llm360.data.chunking.pack import PackTask, cached_encoder, pack_part, prepare
+from llm360.data.chunking.pack import PackTask, pack_part, prepare
 from llm360.data.chunking.rows import rows_path, span_type, spans_path
 from llm360.data.chunking.shards import create_array, shard_path, token_dtype, write_shard
 from llm360.data.chunks import FORMAT, TOKENS, VALIDATION, chunk_path, provenance_path
 from llm360.data.documents import input_files, parts
 from llm360.data.mixture import ChunkParams, Ingredient, chunk_sizes, rows_by_kind, rows_of_all
+from llm360.data.tokens.encoder import cached_encoder
 from llm360.errors import DataError
 from llm360.files import link_file, sha256_file, write_json
 from llm360.processes import Workers
@@ -107,13 +108,14 @@ def _pack(build: Build) -> Packed:
 
 def _pack_tasks(build: Build, kind: str, epoch: int) -> Iterator[PackTask]:
     every, ingredient = parts(build.sources[kind]), build.params.mixture[kind]
+    documents, files = sum(p.documents for p in every), input_files(build.sources[kind])
     for number, part in enumerate(every):
         yield PackTask(
             kind=kind,
             folder=build.sources[kind],
             part=part,
-            documents=sum(p.documents for p in every),
-            files=input_files(build.sources[kind]),
+            documents=documents,
+            files=files,
             select=ingredient.part,
             held_out=build.held_out(kind).with_suffix(".json"),
             tokenizer=build.tokenizer,
@@ -225,14 +227,13 @@ def _write_validation(out: Path, build: Build) -> None:
     import pyarrow.parquet as pq
 
     width, tokens, kinds, spans = build.params.row_tokens, [], [], []
+    rows = np.arange(build.params.validation_rows)  # which hold_out made of each kind, or refused
     for kind in build.kinds:
         path = build.held_out(kind)
-        count = rows_path(path).stat().st_size // (width * build.dtype.itemsize)
-        rows = np.arange(min(count, build.params.validation_rows))
         tokens.append(read_rows(rows_path(path), rows, row_tokens=width, dtype=build.dtype))
         spans.append(read_spans(spans_path(path), rows))
         kinds += [kind] * len(rows)
-    shape = {"rows": len(kinds), "shard_rows": max(len(kinds), 1)}
+    shape = {"rows": len(kinds), "shard_rows": len(kinds)}
     create_array(out / VALIDATION, **shape, row_tokens=width, dtype=build.dtype)
     write_shard(out / VALIDATION / shard_path(0), iter(tokens), shard_rows=shape["shard_rows"])
     schema = pa.schema([("kind", pa.string()), ("spans", pa.list_(span_type()))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -16,7 +17,7 @@ from llm360.data.chunking.rows import rows_path, span_type, spans_path
 from llm360.data.chunking.shards import write_shard
 from llm360.data.chunks import chunk_path, provenance_path
 from llm360.data.order import Indices
-from llm360.files import PARTIAL, named_when_full, read_json, write_json
+from llm360.files import new_file, read_json, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,14 +121,14 @@ class Provenance:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kinds: dict[str, int] = {}
-        self._partial = path.with_name(f"{PARTIAL}{path.name}")
 
     def __enter__(self) -> Provenance:
         import pyarrow.parquet as pq
 
-        with named_when_full(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._partial, provenance_schema(), compression="zstd")
+        with contextlib.ExitStack() as stack:
+            partial = stack.enter_context(new_file(self.path))
+            self._writer = stack.enter_context(pq.ParquetWriter(partial, provenance_schema(), compression="zstd"))
+            self._files = stack.pop_all()
         return self
 
     def write(self, rows: Indices, array_rows: Indices, named: dict[str, Any]) -> None:
@@ -137,17 +138,10 @@ class Provenance:
         for kind in named["kind"].to_pylist():
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
         columns = {"row": int64(rows), "array_row": int64(array_rows), **named}
-        with named_when_full(self.path):
-            self._writer.write_table(pa.table(columns, schema=provenance_schema()))
+        self._writer.write_table(pa.table(columns, schema=provenance_schema()))
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            with named_when_full(self.path):
-                self._writer.close()
-            if kind is None:
-                self._partial.replace(self.path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+    def __exit__(self, *error: Any) -> None:
+        self._files.__exit__(*error)
 
 
 @functools.cache

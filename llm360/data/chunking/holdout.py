@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llm360.data.chunking.pack import COLUMNS, cached_encoder
+from llm360.data.chunking.pack import COLUMNS
 from llm360.data.chunking.rows import Rows
 from llm360.data.documents import Part, parts, read_part
+from llm360.data.tokens.encoder import cached_encoder
 from llm360.errors import DataError
 from llm360.files import read_json, write_json
 from llm360.processes import Workers

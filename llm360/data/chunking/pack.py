@@ -18,8 +18,7 @@ from llm360.data.arrow import boolean
 from llm360.data.chunking.rows import NAMED, Ids, Rows
 from llm360.data.documents import Part, read_part
 from llm360.data.mixture import Fim, Select
-from llm360.data.tokens.encoder import FILE as TOKENIZER
-from llm360.data.tokens.encoder import Encoder, load_encoder
+from llm360.data.tokens.encoder import Encoder, cached_encoder
 from llm360.data.tokens.fim import fill_in_the_middle, fim_ids
 from llm360.files import read_json, write_json
 
@@ -84,16 +83,6 @@ def _add(rows: Rows, table: pa.Table, encoder: Encoder, task: PackTask) -> None:
             if changed is not None:
                 ids[i], plain[i] = changed, False
     rows.add(table.drop_columns(["text"]), ids, plain)
-
-
-def cached_encoder(folder: Path) -> Encoder:
-    """Return the encoder of a tokenizer's folder, loaded once per process as long as the folder is the same."""
-    return _encoder(folder, (folder / TOKENIZER).stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4)
-def _encoder(folder: Path, _changed: int) -> Encoder:
-    return load_encoder(folder)
 
 
 def prepare(tokenizer: Path) -> None:

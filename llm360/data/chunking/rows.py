@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from llm360.data.arrow import boolean, int64
 from llm360.data.chunking.shards import token_dtype
 from llm360.data.tokens.encoder import Encoder
-from llm360.files import PARTIAL, named_when_full
+from llm360.files import new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,33 +39,27 @@ class Rows:
         self._starts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # where these start, before it if negative,
         self._before = 0  # and the bytes of the first one's text that lie before it
         self._spans: list[pa.ListArray] = []  # of the rows that are written
-        self._partial = [p.with_name(f"{PARTIAL}{p.name}") for p in (rows_path(out), spans_path(out))]
 
     def __enter__(self) -> Rows:
-        with named_when_full(self.out):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = open(self._partial[0], "wb")
+        with contextlib.ExitStack() as stack:
+            partial = stack.enter_context(new_file(rows_path(self.out)))
+            self._handle = stack.enter_context(open(partial, "wb"))
+            self._files = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            with named_when_full(self.out):
-                self._handle.close()
-                if kind is None:
-                    self._write_spans()
-            if kind is None:
-                self._partial[0].replace(rows_path(self.out))
-                self._partial[1].replace(spans_path(self.out))
-        finally:
-            for path in self._partial:
-                path.unlink(missing_ok=True)
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self._files.__exit__(*error)
+        else:
+            with self._files:
+                self._write_spans()
 
     def _write_spans(self) -> None:
         """Write all spans as one batch: rows are picked from it at random, and from many batches that takes longer."""
         import pyarrow as pa
 
         spans = pa.concat_arrays([pa.nulls(0, spans_schema().field(0).type), *self._spans])
-        with pa.ipc.new_file(str(self._partial[1]), spans_schema()) as file:
+        with new_file(spans_path(self.out)) as partial, pa.ipc.new_file(str(partial), spans_schema()) as file:
             file.write_batch(pa.record_batch([spans], schema=spans_schema()))
 
     def add(self, named: pa.Table, ids: Sequence[Ids], plain: npt.NDArray[np.bool_]) -> None:
@@ -92,8 +87,7 @@ class Rows:
         kept = max(int(np.searchsorted(self._starts, end, side="right")) - 1, 0) if end < len(stream) else None
         if count:
             batch, before = self._batch(stream[:end], kept)
-            with named_when_full(self.out):
-                self._handle.write(stream[:end].tobytes())
+            self._handle.write(stream[:end].tobytes())
             self._spans.append(batch)
             self._before = before
         self.rows += count

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llm360.errors import IntegrityError
-from llm360.files import PARTIAL, named_when_full, write_bytes
+from llm360.files import new_file, write_bytes
 
 INNER_ROWS = 64  # rows that are decoded together; measured best of 1, 8, 64 for reading whole chunks
 LEVEL = 2  # of zstd: 2 % larger than at level 3, and a third faster to write (measured)
@@ -68,18 +68,14 @@ def write_shard(path: Path, blocks: Iterator[Tokens], *, shard_rows: int) -> Non
     from numcodecs.zstd import compress
 
     index = np.full((shard_rows // inner_rows(shard_rows), 2), EMPTY, dtype="<u8")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{PARTIAL}{path.name}")
-    with named_when_full(path):
-        with open(partial, "wb") as handle:
-            for number, rows in enumerate(_inner(blocks, inner_rows(shard_rows))):
-                data = compress(rows, LEVEL)
-                index[number] = handle.tell(), len(data)
-                handle.write(data)
-            handle.write(index.tobytes() + _crc32c(index.tobytes()))
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(path)
+    with new_file(path) as partial, open(partial, "wb") as handle:
+        for number, rows in enumerate(_inner(blocks, inner_rows(shard_rows))):
+            data = compress(rows, LEVEL)
+            index[number] = handle.tell(), len(data)
+            handle.write(data)
+        handle.write(index.tobytes() + _crc32c(index.tobytes()))
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def _inner(blocks: Iterator[Tokens], size: int) -> Iterator[Tokens]:

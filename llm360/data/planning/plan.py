@@ -223,9 +223,9 @@ def check_phase(params: ChunkParams, sources: Path, tokenizer: Path, batch_size:
     sources holds a folder per kind; work is where packed rows and chunks will be written. Raises DataError for a
     mixture that cannot be, ConfigError for a special token that the tokenizer lacks, StorageFull for a small disk.
     """
-    from llm360.data.tokens.encoder import load_encoder
+    from llm360.data.tokens.encoder import cached_encoder
 
-    encoder = load_encoder(tokenizer)
+    encoder = cached_encoder(tokenizer)
     require_special(params, encoder.special_tokens)
     supplies = {kind: counted(sources / kind, i, params, encoder) for kind, i in params.mixture.items()}
     phase = plan_phase(params, supplies, batch_size=batch_size, vocab_size=encoder.vocab_size)

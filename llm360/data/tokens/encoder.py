@@ -116,6 +116,17 @@ def load_encoder(folder: Path) -> Encoder:
     return _encoder(folder, data, spec, proof)
 
 
+def cached_encoder(folder: Path) -> Encoder:
+    """Return ``load_encoder(folder)``, made once per process as long as tokenizer.json is the same."""
+    path = folder / FILE
+    return _cached(folder, path.stat().st_mtime_ns if path.is_file() else None)
+
+
+@functools.lru_cache(maxsize=4)
+def _cached(folder: Path, _changed: int | None) -> Encoder:
+    return load_encoder(folder)
+
+
 def encoder_of(chunks: Mapping[str, Any], folder: Path) -> Encoder:
     """Return the encoder that chunks were made with, given their manifest and the tokenizer's folder, which is checked.
 

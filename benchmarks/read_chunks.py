@@ -153,37 +153,29 @@ def share_of_a_step(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 def train_mini(chunks: ChunkReader, mini: dict[str, Any], *, threads: int) -> tuple[list[float], list[float], int]:
     """Return for each chunk the seconds of reading it and of training on it, and the steps of one chunk."""
-    from llm360.data.order import chunk_order
     from llm360.environment import use_threads
     from llm360.model.build import build_model
-    from llm360.train.loop import build_optimizer, train_chunk
-    from llm360.train.phase import PhaseParams
+    from llm360.train.batches import batches
+    from llm360.train.distributed import join
+    from llm360.train.loop import train_steps
+    from llm360.train.optimizer import build_optimizer
+    from llm360.train.params import PhaseParams
+    from llm360.train.trainer import Trainer
 
     use_threads(threads)
-    params = from_mapping(PhaseParams, mini["pretrain"][SUITE], where=f"{MINI}: pretrain.{SUITE}")
+    params = from_mapping(PhaseParams, {**mini["pretrain"][SUITE], "branch": None}, where=f"{MINI}: pretrain.{SUITE}")
     spec = mini["models"][SUITE]
     model = build_model(spec["family"], spec["config"], seed=spec["seed"]).train()
-    optimizer = build_optimizer(model, params.optimizer)
     loading, training, step = [], [], 0
-    for chunk in range(chunks.manifest["chunks"]):
-        started = time.perf_counter()
-        tokens = chunks.tokens(chunk)
-        loading.append(time.perf_counter() - started)
-        measured = list(
-            train_chunk(
-                model,
-                optimizer,
-                tokens,
-                order=chunk_order(seed=params.seed, phase=params.phase, chunk=chunk, rows=len(tokens)),
-                first_step=step,
-                batch_size=params.batch_size,
-                micro_batch_size=params.micro_batch_size,
-                schedule=params.schedule,
-                clip_norm=params.optimizer.clip_norm,
-            )
-        )
-        training.append(sum(m.seconds for m in measured))
-        step += len(measured)
+    with join() as world:
+        trainer = Trainer(model, build_optimizer(model, params.optimizer), world, params.compute.precision)
+        for chunk in range(chunks.manifest["chunks"]):
+            started = time.perf_counter()
+            rows = list(batches(chunks, chunk, params, world, begin=0))
+            loading.append(time.perf_counter() - started)
+            measured = list(train_steps(trainer, rows, params, first_step=step))
+            training.append(sum(m.seconds for m in measured))
+            step += len(measured)
     return loading, training, len(measured)
 
 

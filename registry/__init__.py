@@ -4,6 +4,7 @@
 >>> model = registry.load("amber-mini", ckpt=355)
 >>> registry.checkpoint("amber-mini", ckpt=355).chunks_seen()
 >>> registry.data_at("amber-mini", step=1234).provenance()
+>>> registry.replay("amber-mini", ckpt=17).identical
 
 Importing this package is light: torch, transformers, polars and zarr are imported by the call that needs them.
 """
@@ -33,6 +34,7 @@ from registry.artifacts import Checkpoint
 from registry.chunks import Chunk, Excerpt
 from registry.data import Batch, data_at, order, rows_seen, sources_seen, steps_of
 from registry.ids import ArtifactId, Kind
+from registry.replay import replay, replay_all
 from registry.store import Artifact, Store, use_store
 from registry.streamed import RowBlock, StreamedChunk
 from registry.suite import ChunkLines, Gap, Hub, Phase, Suite, Unpublished
@@ -72,6 +74,8 @@ __all__ = [
     "load_metrics",
     "ls",
     "order",
+    "replay",
+    "replay_all",
     "resolve",
     "rows_seen",
     "sources_seen",

@@ -82,15 +82,27 @@ def resolve(
     return store_for(found).resolve(found, wanted)
 
 
-def checkpoint(suite: str, *, ckpt: int | str | None = None) -> Checkpoint:
+def checkpoint(suite: str, *, ckpt: int | str | None = None, step: int | None = None, exact: bool = True) -> Checkpoint:
     """Return a checkpoint: model, tokenizer, optimizer, state, chunks seen, metrics, path.
 
-    ``ckpt`` is an index, "final" or a branch name; None only where the suite has exactly one checkpoint.
+    ``ckpt`` is an index, "final" or a branch name; None only where the suite has exactly one checkpoint. ``step`` asks
+    for the state after any optimizer step instead, 0 being before the first: where none was saved, the steps since the
+    checkpoint before are taken again, once, and must measure what was recorded unless ``exact`` is False.
     """
+    if step is not None:
+        return _at_step(suite, ckpt, step, exact)
     found = catalog.find(suite)
     wanted = ArtifactId(suite=suite, kind=Kind.CKPT, index=_only(found) if ckpt is None else found.ckpt(ckpt))
     store = store_for(found)
     return Checkpoint(id=wanted, artifact=store.resolve(found, wanted), facts=found, store=store)
+
+
+def _at_step(suite: str, ckpt: object, step: int, exact: bool) -> Checkpoint:
+    from registry.steps import at_step
+
+    if ckpt is not None:
+        raise InvalidId(f"{suite}: read ckpt={ckpt!r}, step={step!r}, expected one of them; for example step={step}")
+    return at_step(suite, step, exact=exact)
 
 
 def _only(suite: Suite) -> int:
@@ -105,14 +117,22 @@ def _only(suite: Suite) -> int:
     return suite.last
 
 
-def load(suite: str, *, ckpt: int | str | None = None, dtype: torch.dtype | str | None = None) -> PreTrainedModel:
+def load(
+    suite: str,
+    *,
+    ckpt: int | str | None = None,
+    step: int | None = None,
+    dtype: torch.dtype | str | None = None,
+    exact: bool = True,
+) -> PreTrainedModel:
     """Return a checkpoint's model in eval mode, fp32 unless ``dtype`` says otherwise, every byte verified.
 
     >>> model = load("amber-mini", ckpt=355)
+    >>> model = load("amber-mini", step=1234)
 
     Raises what ``checkpoint`` raises, and IntegrityError naming a file whose bytes are not the recorded ones.
     """
-    return checkpoint(suite, ckpt=ckpt).model(dtype=dtype)
+    return checkpoint(suite, ckpt=ckpt, step=step, exact=exact).model(dtype=dtype)
 
 
 def load_chunk(suite: str, *, chunk: int) -> Chunk | StreamedChunk:

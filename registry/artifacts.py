@@ -102,11 +102,11 @@ class Checkpoint:
         return TrainState.read(self._require(STATE, Kind.CKPT))
 
     def chunks_seen(self) -> list[int]:
-        """Return the chunks whose tokens it was trained on; a fine-tuned suite's are those of its base."""
+        """Return the chunks whose tokens it was trained on, in order: see ``Suite.chunks_seen``."""
         return self.facts.chunks_seen(self.ckpt)
 
     def metrics(self) -> pl.DataFrame:
-        """Return the training log up to and including this checkpoint's chunk, one row per optimizer step."""
+        """Return the training log up to this checkpoint, one row per optimizer step."""
         from registry.metrics import read_metrics
 
         return read_metrics(self.facts, ckpt=self.ckpt)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from llm360.errors import RegistryError, StoreUnavailable, UnknownSuite, did_you_mean
+from llm360.errors import IntegrityError, RegistryError, StoreUnavailable, UnknownSuite, did_you_mean
 from registry.ids import SUITE_NAME, ArtifactId
 from registry.suite import Phase, Suite
 from registry.workspace import current_workspace
@@ -86,12 +86,20 @@ def _index_files() -> dict[str, Path]:
 
 
 def from_index(index: Mapping[str, Any]) -> Suite:
-    """Return the suite that an index describes."""
+    """Return the suite that an index describes; raises IntegrityError when its numbers do not go on from its branch."""
     name, count = index["suite"], len(index["checkpoints"])
-    base = index["base"]
+    base, branch = (ArtifactId.parse(index[key]) if index[key] else None for key in ("base", "branch"))
+    phases = tuple(Phase(name=p["name"], first=p["first"], last=p["last"]) for p in index["phases"])
+    first = 0 if branch is None else (branch.index or 0) + 1
+    if phases and phases[0].first != first:
+        after = f", for it branched off {branch}" if branch else ""
+        read = f"index of {name}: it begins at {phases[0].first}, expected {first}{after}"
+        raise IntegrityError(f"{read}; rebuild it: dvc repro index@{name}")
+    kind = f"branched off {branch}, " if branch else ""
     return Suite(
         name=name,
-        title=f"built in this workspace: {count} checkpoint{'s' if count != 1 else ''}",
-        phases=tuple(Phase(name=p["name"], first=p["first"], last=p["last"]) for p in index["phases"]),
-        base=ArtifactId.parse(base) if base else None,
+        title=f"{kind}built in this workspace: {count} checkpoint{'s' if count != 1 else ''}",
+        phases=phases,
+        base=base,
+        branch=branch,
     )

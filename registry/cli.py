@@ -1,4 +1,4 @@
-"""The command line: ``registry ls``, ``show``, ``pull``, ``data``. Data goes to stdout, words to stderr."""
+"""The command line: ``registry ls``, ``show``, ``pull``, ``data``, ``replay``. Data goes to stdout, words to stderr."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from llm360.errors import LLM360Error
 from llm360.progress import say
 from registry.cli_data import data
+from registry.cli_replay import replay
 from registry.ids import ArtifactId
 from registry.suite import Suite
 
@@ -64,6 +65,7 @@ def pull(artifact: Id, as_json: AsJson = False) -> None:
 
 
 app.command()(data)
+app.command()(replay)
 
 
 def _row(suite: Suite, artifact: ArtifactId) -> dict[str, str]:

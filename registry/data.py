@@ -1,6 +1,7 @@
 """Which data was read when: the order of a chunk, the rows of a step, what a checkpoint has seen, when a row was read.
 
-All of it is computed from the ledger and the chunks' manifest, the same for every world size and after any restart.
+All of it is computed from the ledger and the chunks' manifest, the same for every world size and after any restart, and
+through the suites that a branch comes from.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from llm360.errors import NotFound
 from llm360.train.ledger import Pass
-from registry import catalog
+from registry import lineage
 from registry.history import History
-from registry.ids import ArtifactId, Kind, whole_number
+from registry.ids import whole_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,16 +27,20 @@ if TYPE_CHECKING:
 class Batch:
     """What one optimizer step trained on.
 
-    step counts over the suite from 1, as in the metrics: the checkpoint after it has ``step`` steps. positions are the
-    places in the chunk's order, rows (int64) the chunk's rows there: row r is ``load_chunk(...).tokens[r]``.
-    pass_number is 1 when training read the chunk for the first time. tokens_seen is the suite's total after the step.
+    suite is the one whose chunk it is: of a step before a branch, the suite that was branched from. ckpt is the
+    checkpoint saved after the chunk. step counts over the suite from 1, as in the metrics. positions are the places in
+    the chunk's order, rows (int64) the chunk's rows there: row r is ``load_chunk(...).tokens[r]``. pass_number is 1
+    when training read the chunk for the first time. skipped: the step's loss or gradient was not finite, and it left
+    the weights as they were. tokens_seen is the suite's total after the step.
     """
 
     suite: str
     phase: str
     chunk: int
+    ckpt: int
     pass_number: int
     step: int
+    skipped: bool
     positions: range
     rows: npt.NDArray[np.int64]
     tokens_seen: int
@@ -77,16 +82,17 @@ def data_at(suite: str, *, step: int) -> Batch:
 
     Raises NotFound for a step beyond the run, InvalidId for one below 1, and what ``order`` raises.
     """
-    history = History.of(suite)
-    reading = history.at(step)
+    history, reading = lineage.at(suite, step)
     width = int(history.trained(reading).manifest["sequence_length"])
     positions = reading.positions(int(step))
     return Batch(
-        suite=suite,
+        suite=history.suite.name,
         phase=reading.phase,
         chunk=reading.chunk,
+        ckpt=reading.ckpt,
         pass_number=reading.number,
         step=int(step),
+        skipped=step in reading.skipped_steps,
         positions=positions,
         rows=_order(reading)[positions.start : positions.stop],
         tokens_seen=reading.tokens_seen - (reading.last_step - int(step)) * reading.batch_size * width,
@@ -105,43 +111,40 @@ def _order(reading: Pass) -> npt.NDArray[np.int64]:
 def rows_seen(suite: str, *, ckpt: int | str) -> pl.DataFrame:
     """Return what a checkpoint was trained on: one row per pass over a chunk, in the order of training.
 
-    Columns phase, chunk, pass (1: the first time), first_step, steps, batch_size, rows (that steps were taken on),
-    rows_unused (that filled no step). A fine-tuned suite saw what its base saw. Raises what ``order`` raises, and
-    NotFound for a checkpoint that the run has not saved yet.
+    Columns suite (whose chunk it is), phase, ckpt (saved after the pass), chunk, pass (1: the first over this chunk),
+    turn (first, retry or repeat), first_step, steps, steps_skipped (that left the weights as they were), batch_size,
+    rows (trained on), rows_unused (that filled no step). A fine-tuned suite saw what its base saw, a branch at first
+    what the suite saw that it comes from. Raises what ``order`` raises, and NotFound for a checkpoint that the run has
+    not saved yet.
     """
     import polars as pl
 
-    _, readings = _until(suite, ckpt)
-    columns = {"phase": pl.String} | dict.fromkeys(
-        ("chunk", "pass", "first_step", "steps", "batch_size", "rows", "rows_unused"), pl.Int64
-    )
-    rows = [(p.phase, p.chunk, p.number, p.first_step, p.steps, p.batch_size, p.rows, p.rows_unused) for p in readings]
+    texts = dict.fromkeys(("suite", "phase", "turn"), pl.String)
+    names = ("suite", "phase", "ckpt", "chunk", "pass", "turn", "first_step", "steps", "steps_skipped")
+    columns = {name: texts.get(name, pl.Int64) for name in (*names, "batch_size", "rows", "rows_unused")}
+    rows = [_row(history, reading) for history, reading in lineage.until(*lineage.pretrained(suite, ckpt))]
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def _until(suite: str, ckpt: int | str) -> tuple[History, list[Pass]]:
-    found = catalog.find(suite)
-    wanted = ArtifactId(suite=suite, kind=Kind.CKPT, index=found.ckpt(ckpt))
-    found.require(wanted)
-    if found.base is not None:
-        return _until(found.base.suite, found.base.index or 0)
-    history = History.of(suite)
-    return history, history.until(wanted.index or 0)
+def _row(history: History, reading: Pass) -> tuple[str | int, ...]:
+    key = (history.suite.name, reading.phase, reading.ckpt, reading.chunk, reading.number, reading.turn)
+    skipped = len(reading.skipped_steps)
+    rows = reading.rows - skipped * reading.batch_size
+    return (*key, reading.first_step, reading.steps, skipped, reading.batch_size, rows, reading.rows_unused)
 
 
 def sources_seen(suite: str, *, ckpt: int | str) -> pl.DataFrame:
     """Return what a checkpoint was trained on by kind of text: kind, rows, tokens (targets), share of the rows.
 
-    A row that was read twice counts twice, one that filled no step not at all: exact, from the manifest's counts of
-    each chunk, less the rows that filled no step. Only for these the chunk's provenance is read.
+    A row that was read twice counts twice, one that filled no step, or one that was skipped, not at all: exact, from
+    the manifest's counts of each chunk, less those rows. Only for them the chunk's provenance is read.
     Raises what ``rows_seen`` raises, and StoreUnavailable for a chunk's manifest or provenance that is not here.
     """
     import polars as pl
 
-    history, readings = _until(suite, ckpt)
     rows: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    for reading in readings:
+    for history, reading in lineage.until(*lineage.pretrained(suite, ckpt)):
         manifest = history.trained(reading).manifest
         for kind, count in _kinds(history, reading, manifest).items():
             rows[kind] += count
@@ -156,25 +159,40 @@ def _kinds(history: History, reading: Pass, manifest: Mapping[str, Any]) -> Coun
     """Return how many rows of each kind the steps of a pass were taken on."""
     local = reading.chunk - manifest["first_chunk"]
     counts = Counter({kind: rows[local] for kind, rows in manifest["kinds_by_chunk"].items()})
-    if reading.rows_unused:
-        unused = _order(reading)[reading.rows :]
-        counts.subtract(history.provenance(reading, columns=["kind"])["kind"][unused].to_list())
+    if idle := _idle(reading):
+        rows = _order(reading)[idle]
+        counts.subtract(history.provenance(reading, columns=["kind"])["kind"][rows].to_list())
     return counts
+
+
+def _idle(reading: Pass) -> list[int]:
+    """Return the positions of a pass that no weight comes from: of steps that were skipped, and what filled no step."""
+    skipped = [position for step in reading.skipped_steps for position in reading.positions(step)]
+    return [*skipped, *range(reading.rows, reading.rows + reading.rows_unused)]
 
 
 def steps_of(suite: str, *, chunk: int, row: int) -> list[int]:
     """Return the optimizer steps that trained on a row of a chunk, counted over the suite from 1.
 
-    Empty when the row was among those that filled no step, or the chunk was skipped or its turn has not come; several
-    when the chunk was repeated. Raises what ``order`` raises, and NotFound for a row that the chunk does not have.
+    Empty when the row was among those that filled no step, or its step or its chunk was skipped, or its turn has not
+    come; several when the chunk was repeated. Of a branch, a chunk before its own first one is that of the suite it
+    comes from, and only the steps before the branch count. Raises what ``order`` raises, and NotFound for a row that
+    the chunk does not have.
     """
-    history, index = History.of(suite), whole_number(row)
+    history = History.of(suite)
+    branch, begun = lineage.branch_of(history), history.begins()
+    if branch is not None and begun is not None and 0 <= (whole_number(chunk) or 0) < history.suite.phases[0].first:
+        return [step for step in steps_of(branch.suite, chunk=chunk, row=row) if step <= begun]
     number, _ = history.chunk_phase(chunk)
-    count = history.chunks(number).rows(number)
+    index, count = whole_number(row), history.chunks(number).rows(number)
     if index is None or not 0 <= index < count:
         raise NotFound(f"{suite}/chunk-{number} has rows 0 to {count - 1}, read row {row!r}")
-    steps = []
-    for reading in history.over(number):
-        history.trained(reading)
-        steps.append(reading.step_at(int((_order(reading) == index).argmax())))
+    steps = [_step(history, reading, index) for reading in history.over(number)]
     return [step for step in steps if step is not None]
+
+
+def _step(history: History, reading: Pass, row: int) -> int | None:
+    """Return the step of a pass that trained on a row, None when it filled none or was skipped."""
+    history.trained(reading)
+    step = reading.step_at(int((_order(reading) == row).argmax()))
+    return None if step in reading.skipped_steps else step

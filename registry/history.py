@@ -1,4 +1,7 @@
-"""What a suite's training read and when, from its ledgers and the manifests of its chunks; no token is read for it."""
+"""What a suite's own training read and when, from its ledgers and the manifests of its chunks; no token is read for it.
+
+What came before a branch is another suite's history: registry/lineage.py follows it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llm360.checkpoint import STATE, TrainState
 from llm360.errors import IntegrityError, InvalidId, NotFound, NotReleased, StoreUnavailable
-from llm360.files import MANIFEST
+from llm360.files import MANIFEST, FileEntry, read_manifest, verify_file
 from llm360.train.ledger import Pass, passes, phase_started, read_events, require_unbroken
 from registry import catalog
 from registry.ids import ArtifactId, Kind, whole_number
@@ -79,15 +83,60 @@ class History:
         index, phase = self.chunk_phase(chunk)
         return [p for p in passes(self.events(phase)) if p.chunk == index]
 
+    def phases_until(self, ckpt: int) -> list[tuple[Phase, int]]:
+        """Return the phases up to a checkpoint, each with its last checkpoint or the one that was asked for."""
+        return [(phase, min(ckpt, phase.last)) for phase in self.suite.phases if phase.first <= ckpt]
+
     def until(self, ckpt: int) -> list[Pass]:
-        """Return the passes up to a checkpoint, over all phases, in the order of training."""
-        last = self.suite.phase_of(ckpt)
-        found: list[Pass] = []
-        for phase in self.suite.phases[: self.suite.phases.index(last) + 1]:
-            events = self.events(phase)
-            found += passes(_until(events, ckpt, self.ledger(phase)) if phase == last else events)
+        """Return the suite's own passes up to a checkpoint, over all its phases, in the order of training."""
+        parts = self.phases_until(ckpt)
+        found = [p for phase, last in parts for p in passes(_until(self.events(phase), last, self.ledger(phase)))]
         require_unbroken(found)
         return found
+
+    def chunks_read(self, ckpt: int) -> list[int]:
+        """Return the chunk of each pass up to a checkpoint; where a ledger is not here, as the states prove it."""
+        return [chunk for phase, last in self.phases_until(ckpt) for chunk in self._chunks_read(phase, last)]
+
+    def _chunks_read(self, phase: Phase, ckpt: int) -> list[int]:
+        if self.ledger(phase).is_file():
+            return [p.chunk for p in passes(_until(self.events(phase), ckpt, self.ledger(phase)))]
+        if self._nothing_irregular(ckpt):
+            return list(range(phase.first, ckpt + 1))
+        what = (
+            f"what {self.suite.name}/ckpt-{ckpt} saw is in that ledger alone, unless its {STATE} is here and shows that"
+        )
+        raise self._untrained(phase, known=f"; {what} no chunk of the phase was put off")
+
+    def _nothing_irregular(self, ckpt: int) -> bool:
+        """Return whether a checkpoint's state is here and proves that its phase read one chunk after the other."""
+        folder, _ = self.workspace.place(self.suite, ArtifactId(suite=self.suite.name, kind=Kind.CKPT, index=ckpt))
+        if not (folder / MANIFEST).is_file() or not (folder / STATE).is_file():
+            return False
+        entries = {e["path"]: FileEntry(**e) for e in read_manifest(folder)["files"]}
+        verify_file(folder / STATE, entries[STATE])
+        state = TrainState.read(folder)
+        return state.chunk == ckpt and not state.deferred and not state.skipped
+
+    def begins(self) -> int | None:
+        """Return the steps that were taken before the suite's first chunk; None where its first ledger tells none."""
+        started = [e for e in self._first_events() if e["event"] == "chunk_started"]
+        return int(started[0]["step"]) if started else None
+
+    def start(self) -> str | None:
+        """Return the sha256 of the manifest of the checkpoint that the suite started from, where it is recorded."""
+        events = self._first_events()
+        return phase_started(events).get("start") if events else None
+
+    def _first_events(self) -> list[dict[str, Any]]:
+        first = self.suite.phases[0]
+        return self.events(first) if self.ledger(first).is_file() else []
+
+    def saved(self, ckpt: int) -> str | None:
+        """Return the sha256 of a checkpoint's manifest, where the ledger is here and names it."""
+        phase = self.suite.phase_of(ckpt)
+        events = self.events(phase) if self.ledger(phase).is_file() else []
+        return next((e.get("manifest_sha256") for e in events if _saves(e, ckpt)), None)
 
     def at(self, step: int) -> Pass:
         """Return the pass that took an optimizer step, counted over the suite from 1."""
@@ -161,8 +210,13 @@ def read_chunks(folder: Path, suite: str, phase: Phase) -> ChunkReader:
 
 
 def _until(events: list[dict[str, Any]], ckpt: int, path: Path) -> list[Mapping[str, Any]]:
-    saved = {e["ckpt"]: i for i, e in enumerate(events) if e["event"] == "checkpoint_saved"}
-    if ckpt not in saved:
+    found = next((i for i, event in enumerate(events) if _saves(event, ckpt)), None)
+    if found is None:
+        saved = [e["ckpt"] for e in events if e["event"] == "checkpoint_saved"]
         has = f"its last is {max(saved)}" if saved else "it has none"
         raise NotFound(f"{path}: no checkpoint {ckpt} was saved yet; {has}: train on (make repro) or pull the ledger")
-    return list(events[: saved[ckpt] + 1])
+    return list(events[: found + 1])
+
+
+def _saves(event: Mapping[str, Any], ckpt: int) -> bool:
+    return bool(event["event"] == "checkpoint_saved" and event["ckpt"] == ckpt)

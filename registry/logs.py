@@ -13,7 +13,7 @@ LEDGER = "ledger.jsonl"
 
 
 def log_name(index: int) -> str:
-    """Return the file name of a chunk's log."""
+    """Return the file name of the log that ends at a checkpoint: of the pass over a chunk before it."""
     return f"chunk_{index:03d}.jsonl"
 
 
@@ -31,7 +31,7 @@ def hashes(path: Path) -> dict[str, str]:
         return {e["path"]: e["sha256"] for e in read_manifest(path.parent)["files"]}
     try:  # the last line may be half written: a run is appending to it
         events = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
-        return {log_name(e["chunk"]): e["metrics_sha256"] for e in events if e["event"] == "chunk_finished"}
+        return {log_name(e["ckpt"]): e["metrics_sha256"] for e in events if e["event"] == "chunk_finished"}
     except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path}: a line is no event of a ledger ({error!r}); remove it and pull it") from error
 

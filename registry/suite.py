@@ -6,12 +6,13 @@ The rules that tie checkpoints, chunks and names together live here and nowhere 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable
-from typing import Protocol
 
 from llm360.errors import InvalidId, NotFound, NotReleased
 from registry.ids import ArtifactId, Kind, whole_number
+from registry.revisions import BY_NUMBER, Revisions
+from registry.revisions import ByStep as ByStep
+from registry.revisions import Numbered as Numbered
 
 ADDRESSABLE = (Kind.CKPT, Kind.CHUNK, Kind.OPTIMIZER, Kind.LOG)  # kinds that run over a suite's indices
 NEAREST = 3
@@ -69,67 +70,6 @@ class ChunkLines:
     vocab_size: int
 
 
-class Revisions(Protocol):
-    """How a suite's checkpoints are named as branches of its repository."""
-
-    def name(self, suite: Suite, ckpt: int) -> str:
-        """Return the branch that holds a checkpoint."""
-        ...
-
-    def ckpt(self, suite: Suite, name: str) -> int | None:
-        """Return the checkpoint that a branch holds; None when the name is not of this form."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Numbered:
-    """Branches ``ckpt_000`` on; ``main`` is the one checkpoint that is the repository's head, if any."""
-
-    main: int | None = None
-
-    def name(self, suite: Suite, ckpt: int) -> str:
-        """Return ``ckpt_355``, or ``main``."""
-        return "main" if ckpt == self.main else f"ckpt_{ckpt:03d}"
-
-    def ckpt(self, suite: Suite, name: str) -> int | None:
-        """Read ``ckpt_355`` or ``main``."""
-        if name == "main":
-            return self.main
-        match = re.fullmatch(r"ckpt_([0-9]{3,})", name)
-        found = int(match[1]) if match else None
-        return found if found is not None and self.name(suite, found) == name else None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ByStep:
-    """Branches named by phase and step in the phase; a checkpoint's index is its step in the whole suite.
-
-    ``form`` is a format string of ``phase`` (its number, from 1 on) and ``step``.
-    """
-
-    form: str
-    main: int | None = None
-
-    def name(self, suite: Suite, ckpt: int) -> str:
-        """Return the branch of a phase and step, or ``main``."""
-        phase = suite.phase_of(ckpt)
-        number, step = suite.phases.index(phase) + 1, ckpt - phase.first + 1
-        return "main" if ckpt == self.main else self.form.format(phase=number, step=step)
-
-    def ckpt(self, suite: Suite, name: str) -> int | None:
-        """Read a branch of this form, or ``main``."""
-        if name == "main":
-            return self.main
-        numbers = [int(n) for n in re.findall(r"[0-9]+", name)]
-        if len(numbers) != 2 or self.form.format(phase=numbers[0], step=numbers[1]) != name:
-            return None
-        if not 1 <= numbers[0] <= len(suite.phases):
-            return None
-        phase = suite.phases[numbers[0] - 1]
-        found = phase.first + numbers[1] - 1
-        return found if found in phase else None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hub:
     """Where a suite is released on the Hugging Face Hub.
@@ -148,7 +88,8 @@ class Hub:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A model suite. base is the checkpoint that a fine-tuned suite starts from; notes are its known irregularities.
+    """A model suite. base is the checkpoint that a fine-tuned suite starts from, branch the one that a suite goes on
+    from with other data or another schedule: its own numbers begin at the next. notes are its known irregularities.
 
     no_order says why the order of its rows cannot be known; None where the ledger gives it.
     """
@@ -157,10 +98,11 @@ class Suite:
     title: str
     phases: tuple[Phase, ...]
     base: ArtifactId | None = None
+    branch: ArtifactId | None = None
     gaps: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()
     hub: Hub | None = None
-    revisions: Revisions = Numbered()
+    revisions: Revisions = BY_NUMBER
     no_order: Unpublished | None = None
 
     @property
@@ -206,18 +148,16 @@ class Suite:
         return found
 
     def chunks_seen(self, ckpt: int) -> list[int]:
-        """Return the chunks whose tokens a checkpoint was trained on: 0 to ckpt, over all phases.
+        """Return the chunks whose tokens a checkpoint was trained on; entry i was read between checkpoints i - 1 and i.
 
-        Checkpoint i is saved after chunk i (amber-train main.py). A fine-tuned suite saw its base's chunks.
-        Raises NotFound, or NotReleased where chunks and checkpoints do not correspond.
+        So a chunk that was repeated is named again, one that was deferred where it was read after all, and one that was
+        skipped not at all. Up to its branch a suite read the chunks of the suite it branched from; a fine-tuned suite
+        saw its base's. Raises NotFound, NotReleased where chunks and checkpoints do not correspond, StoreUnavailable
+        where the ledger is not here and the checkpoint's state does not prove that nothing irregular happened.
         """
-        self.require(ArtifactId(suite=self.name, kind=Kind.CKPT, index=ckpt))
-        if self.base is not None:
-            from registry.catalog import find
+        from registry.lineage import chunks_seen
 
-            return find(self.base.suite).chunks_seen(self.base.index or 0)
-        self.require(ArtifactId(suite=self.name, kind=Kind.CHUNK, index=ckpt))
-        return list(range(self.phases[0].first, ckpt + 1))
+        return chunks_seen(self, ckpt)
 
     def steps_at(self, ckpt: int) -> int | None:
         """Return the optimizer steps taken up to a checkpoint, where the suite's facts give them."""
@@ -247,8 +187,15 @@ class Suite:
             )
         if artifact.kind not in ADDRESSABLE or artifact.index is None:
             raise NotFound(f"{artifact}: {artifact.kind} has no address yet; addressable: {', '.join(ADDRESSABLE)}")
+        if self.branch is not None and artifact.index <= (self.branch.index or 0):
+            raise NotFound(self._before_the_branch(artifact, self.branch))
         if not any(artifact.index in phase for phase in self.phases):
             raise NotFound(f"{artifact}: not in this suite; nearest: {self.nearest(artifact)}; it has {self.span()}")
+
+    def _before_the_branch(self, artifact: ArtifactId, branch: ArtifactId) -> str:
+        there = dataclasses.replace(artifact, suite=branch.suite)
+        same = f"{there} is the same point before the branch" if artifact.kind == Kind.CKPT else f"see {there}"
+        return f"{artifact}: {self.name} branched off {branch}; {same}; it has {self.span()} itself"
 
     def nearest(self, artifact: ArtifactId) -> str:
         """Return the ids of the same kind nearest to one that is not there, as text."""

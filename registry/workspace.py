@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from registry.chunks import Chunk
 
 HOME, MARKER, ARTIFACTS = "LLM360_HOME", "dvc.yaml", "artifacts"
-INDEX_FORMAT = "llm360-index/1"
+INDEX_FORMAT = "llm360-index/2"
 
 
 @dataclasses.dataclass(frozen=True)

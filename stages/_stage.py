@@ -18,6 +18,7 @@ import yaml
 from llm360.config import canonical_json, from_mapping, require_positive
 from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
 from llm360.files import read_json, sha256_bytes, write_json
+from llm360.launch import in_ranks
 from llm360.processes import die_with_parent
 from llm360.progress import say
 from stages import PARENT
@@ -62,14 +63,18 @@ class Runtime:
     """How stages run.
 
     threads: of torch, fixed, since the bytes of training depend on their number. workers: processes that share the
-    work on data, of which no byte depends on their number.
+    work on data, of which no byte depends on their number. ranks: processes that train one model together, in
+    ``replicas`` groups that each hold all of it in parts. trackers: where steps are shown live, beside the files.
     """
 
     threads: int
     workers: int
+    ranks: int
+    replicas: int
+    trackers: list[str]
 
     def __post_init__(self) -> None:
-        require_positive(self, "threads", "workers")
+        require_positive(self, "threads", "workers", "ranks", "replicas")
 
 
 def threads() -> int:
@@ -85,7 +90,8 @@ def workers() -> int:
 @contextlib.contextmanager
 def stage(out: Path) -> Iterator[None]:
     """Run a stage that writes ``out``: alone, not outliving its parent, errors as one line and exit code 1."""
-    _end_without_parent()
+    if not in_ranks():  # their parent is the one who launched them, and asked this for itself
+        end_without_parent()
     with one_line_errors(), _lock(out):
         yield
 
@@ -105,7 +111,7 @@ def one_line_errors() -> Iterator[None]:
         raise SystemExit(1) from error
 
 
-def _end_without_parent() -> None:
+def end_without_parent() -> None:
     """A killed ``dvc repro`` leaves its stage running (measured); ask the kernel to end it as well.
 
     The kernel cannot tell of a parent that died before it was asked, while this process was still importing.

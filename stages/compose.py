@@ -11,6 +11,7 @@ import yaml
 from llm360.errors import ConfigError, LLM360Error
 from llm360.files import write_bytes
 from llm360.progress import say
+from stages.branches import resolved
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 HEADER = (
@@ -20,7 +21,10 @@ HEADER = (
 
 
 def compose(overrides: list[str], conf: Path = CONF) -> dict[str, Any]:
-    """Return the configuration of ``conf`` with Hydra's overrides applied; raises ConfigError with Hydra's reason."""
+    """Return the configuration of ``conf`` with Hydra's overrides applied and its branches resolved.
+
+    Raises ConfigError with Hydra's reason, or what is wrong with a branch.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -29,10 +33,11 @@ def compose(overrides: list[str], conf: Path = CONF) -> dict[str, Any]:
     try:
         with initialize_config_dir(str(conf), version_base=None):
             config = hydra_compose("config", overrides=overrides)
-        return dict(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+        params = dict(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     except HydraException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"conf/: {reason}; see conf/config.yaml for the groups, e.g. scale=mini") from error
+    return params | {"pretrain": resolved(params["pretrain"], params["chunks"])}
 
 
 def render(overrides: list[str], conf: Path = CONF) -> str:

@@ -21,7 +21,7 @@ from llm360.data.documents import Document, read_documents, write_documents
 from llm360.data.mixture import ChunkParams
 from llm360.data.tokens.encoder import prove_encoder
 from llm360.data.tokens.tokenizer import TokenizerParams, train_tokenizer
-from llm360.files import new_folder, write_manifest
+from llm360.files import new_folder, sha256_file, write_manifest
 from llm360.processes import Workers
 
 FIM = ["<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
@@ -77,7 +77,8 @@ def make_chunks(tmp_path_factory, sources, tokenizer_folder) -> Callable[..., Ch
     def make(folder: Path, params: ChunkParams, *, workers: int = 1, **changed: Any) -> ChunkReader:
         given = {"sources": sources, "tokenizer": tokenizer_folder, "work": tmp_path_factory.mktemp("work")} | changed
         with new_folder(folder) as partial, Workers(workers) as pool:
-            write_manifest(partial, build_chunks(partial, Build(params=params, workers=pool, **given)))
+            made_from = {"tokenizer_sha256": sha256_file(tokenizer_folder / "tokenizer.json")}
+            write_manifest(partial, build_chunks(partial, Build(params=params, workers=pool, **given)) | made_from)
         return ChunkReader(folder)
 
     return make

@@ -119,14 +119,19 @@ def write_suite(
         write_bytes(partial / CHUNK, "".join(_lines(outcome, suite, state)).encode())
         write_json(partial / "summary.json", {**lineage, **outcome.summary})
         write_manifest(partial, lineage)
-    steps = {"step": len(outcome.logs), "phase_step": sum(name == phase for name, _ in outcome.logs)}
+    steps = len(outcome.logs), sum(name == phase for name, _ in outcome.logs)
+    rng = checkpoints.rng_state()
     return checkpoints.save(
         checkpoint_folder / CKPT,
         model=outcome.model,
         tokenizer=start.tokenizer,
         optimizer=None,
-        state=dataclasses.replace(state, **steps, torch_rng=checkpoints.rng_state()),
-        fields={**lineage, "recipe": dataclasses.asdict(params), "environment": {**environment(), **_libraries()}},
+        state=dataclasses.replace(state, step=steps[0], phase_step=steps[1], torch_rng=rng),
+        fields={
+            **lineage,
+            "recipe": dataclasses.asdict(params),
+            "environment": {**environment(optimizer="adamw"), **_libraries()},
+        },
     )
 
 

@@ -15,6 +15,7 @@ FIXED: dict[str, Any] = {
     "activation_function": "swiglu",
     "position_embedding_type": "rotary",
     "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
     "tie_word_embeddings": True,
     "attn_pdrop": 0.0,
     "embd_pdrop": 0.0,
@@ -25,6 +26,7 @@ FIXED: dict[str, Any] = {
 class CrystalConfig(PreTrainedConfig):
     """The published configuration's keys; defaults are CrystalCoder's values.
 
+    As in the published code, a null n_inner stands for 4 * n_embd, and a null rotary_dim for the whole head.
     ``initializer_range`` is the standard deviation of the embeddings before truncation (0.073, the training
     parameters'). Raises ConfigError for a model that this class does not compute.
     """
@@ -49,6 +51,7 @@ class CrystalConfig(PreTrainedConfig):
     activation_function: str = "swiglu"
     position_embedding_type: str = "rotary"
     scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
     attn_pdrop: float = 0.0
     embd_pdrop: float = 0.0
     resid_pdrop: float = 0.0
@@ -68,7 +71,10 @@ class CrystalConfig(PreTrainedConfig):
         kwargs.pop("auto_map", None)  # it names code files of the published repository, which are never run
         super().__post_init__(**kwargs)
         _check_kind(self)
-        _check_heads(self)
+        width = _head_size(self)
+        self.n_inner = self.n_inner or 4 * self.n_embd
+        self.rotary_dim = self.rotary_dim or width
+        _check_rotary(self.rotary_dim, width)
 
 
 def _check_kind(config: CrystalConfig) -> None:
@@ -77,11 +83,13 @@ def _check_kind(config: CrystalConfig) -> None:
             raise ConfigError(f"crystal: {key} is {getattr(config, key)!r}; only {expected!r} is built, set it to that")
 
 
-def _check_heads(config: CrystalConfig) -> None:
+def _head_size(config: CrystalConfig) -> int:
     width, left = divmod(config.n_embd, config.n_head)
     if left:
         raise ConfigError(f"crystal: n_embd {config.n_embd} is not a multiple of n_head {config.n_head}; change either")
-    if config.rotary_dim % 2 or not 2 <= config.rotary_dim <= width:
-        raise ConfigError(
-            f"crystal: rotary_dim {config.rotary_dim} is not an even number from 2 to {width} (head size)"
-        )
+    return width
+
+
+def _check_rotary(dim: int, width: int) -> None:
+    if dim % 2 or not 2 <= dim <= width:
+        raise ConfigError(f"crystal: rotary_dim {dim} is not an even number from 2 to {width} (head size)")

@@ -79,20 +79,25 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 class Pass:
     """One time that training read a chunk. Steps are optimizer steps of the whole suite, counted from 1.
 
-    number counts the passes over this chunk in its phase, from 1. seed, phase and chunk give the order of its rows,
-    which every pass over it reads alike: step first_step + s trains on positions [s * batch_size, (s + 1) * batch_size)
-    of it, and the last rows_unused positions fill no step. tokens_seen is the suite's total after the pass; sha256 is
-    that of the chunk's shard file.
+    ckpt is the checkpoint saved after it. number counts the passes over this chunk in its phase, from 1; turn says
+    whether it was read for the first time, once more after it failed, or again to complete the schedule. seed, phase
+    and chunk give the order of its rows, which every pass over it reads alike: step first_step + s trains on positions
+    [s * batch_size, (s + 1) * batch_size) of it, and the last rows_unused positions fill no step. skipped_steps were
+    not finite and left the weights as they were. tokens_seen is the suite's total after the pass; sha256 is that of
+    the chunk's shard file.
     """
 
     phase: str
     seed: int
     chunk: int
+    ckpt: int
     number: int
+    turn: str
     first_step: int
     steps: int
     batch_size: int
     rows_unused: int
+    skipped_steps: tuple[int, ...]
     tokens_seen: int
     sha256: str
 
@@ -119,35 +124,47 @@ class Pass:
 def passes(events: Sequence[Mapping[str, Any]]) -> list[Pass]:
     """Return the passes over chunks that a phase's events tell of, in the order of training.
 
-    A chunk that was started and never finished (skipped, deferred) gives none; one that was repeated gives several.
-    Events of other kinds are ignored. Raises IntegrityError when a field is missing or the steps leave a gap.
+    A chunk that failed and was deferred, or skipped for good, gives none for that turn; one that was repeated gives
+    several. Raises IntegrityError when a field is missing or the steps leave a gap.
     """
     found: list[Pass] = []
     phase: Mapping[str, Any] = {}
-    started: dict[int, Mapping[str, Any]] = {}
+    started: Mapping[str, Any] = {}
+    skipped: list[int] = []
     for event in events:
         if event["event"] == "phase_started":
             phase = event
         elif event["event"] == "chunk_started":
-            started[event["chunk"]] = event
+            started, skipped = event, []
+        elif event["event"] == "step_skipped":
+            skipped.append(event["step"])
         elif event["event"] == "chunk_finished":
             number = 1 + sum(p.chunk == event["chunk"] for p in found)
-            found.append(_pass(phase, started.get(event["chunk"], {}), event, number))
+            found.append(_pass(phase, started, event, number, tuple(skipped)))
     require_unbroken(found)
     return found
 
 
-def _pass(phase: Mapping[str, Any], started: Mapping[str, Any], finished: Mapping[str, Any], number: int) -> Pass:
+def _pass(
+    phase: Mapping[str, Any],
+    started: Mapping[str, Any],
+    finished: Mapping[str, Any],
+    number: int,
+    skipped: tuple[int, ...],
+) -> Pass:
     try:
         return Pass(
             phase=phase["phase"],
             seed=phase["seed"],
             chunk=finished["chunk"],
+            ckpt=finished["ckpt"],
             number=number,
+            turn=started["turn"],
             first_step=finished["step"] - finished["steps"] + 1,
             steps=finished["steps"],
             batch_size=started["batch_size"],
             rows_unused=finished["rows_unused"],
+            skipped_steps=skipped,
             tokens_seen=finished["tokens_seen"],
             sha256=started["sha256"],
         )

@@ -1,104 +1,89 @@
-"""The training loop, used by every phase of every suite."""
+"""The training loop, used by every phase of every suite, on one process or many."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-from llm360.data.order import step_rows, steps_in_chunk
-from llm360.errors import TrainingError
-from llm360.train.schedule import Schedule
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import torch
     from transformers import PreTrainedModel
 
-# Tensor names: B rows of a batch, L sequence_length; tokens_BL1 holds L + 1 tokens a row.
+    from llm360.train.params import PhaseParams
+    from llm360.train.trainer import Trainer
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerParams:
-    """AdamW. Amber: betas 0.9 0.95, eps 1e-8, decay 0.1; CrystalCoder: eps 1e-9 (their published parameters)."""
-
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-    clip_norm: float
+# Tensor names: B rows of this rank's part of a batch, L sequence_length, V vocabulary; tokens_BL1: L + 1 tokens a row.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """What one optimizer step measured: loss is the mean over the global batch, grad_norm is the global norm."""
+    """What one optimizer step measured.
+
+    loss: nats per token, mean over the global batch. grad_norm: global, before clipping. A step at which either is not
+    finite left the weights as they were. micro_grad_norm: norm of the gradient of the mean loss over the first
+    micro_rows rows, those of the first backward pass of all ranks; None where a step is one such pass. seconds: wall.
+    """
 
     loss: float
     grad_norm: float
     learning_rate: float
+    micro_grad_norm: float | None
+    micro_rows: int
     seconds: float
 
-
-def build_optimizer(model: PreTrainedModel, params: OptimizerParams) -> torch.optim.AdamW:
-    """Return AdamW over the model family's parameter groups; the rates are set before each step.
-
-    Not fused: fused and unfused AdamW differ in their last bits (measured), and every machine has the unfused one.
-    """
-    import torch
-
-    from llm360.model.build import parameter_groups
-
-    groups = parameter_groups(model, weight_decay=params.weight_decay, learning_rate=0.0)
-    return torch.optim.AdamW(groups, betas=(params.beta1, params.beta2), eps=params.eps, fused=False)
+    @property
+    def finite(self) -> bool:
+        """Whether the step was taken."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
-def train_chunk(
-    model: PreTrainedModel,
-    optimizer: torch.optim.AdamW,
-    tokens: npt.NDArray[Any],
-    *,
-    order: npt.NDArray[Any],
-    first_step: int,
-    batch_size: int,
-    micro_batch_size: int,
-    schedule: Schedule,
-    clip_norm: float,
-    clock: Callable[[], float] = time.perf_counter,
+def train_steps(
+    trainer: Trainer, batches: Iterable[torch.Tensor], params: PhaseParams, *, first_step: int
 ) -> Iterator[StepMetrics]:
-    """Take the optimizer steps of one chunk and yield what each measured.
+    """Take an optimizer step for each batch and yield what it measured.
 
-    tokens: [rows, L + 1]; ``order`` gives the rows by position; ``first_step`` is the phase's step count so far.
-    Raises TrainingError at a loss or gradient that is not finite, before the weights are touched.
+    batches: this rank's rows of each global batch, int64 [B, L + 1]; first_step: the phase's steps so far.
     """
+    for step, tokens_BL1 in enumerate(batches, start=first_step):
+        started = time.perf_counter()
+        loss, micro_grad_norm = _backward(trainer, tokens_BL1, params)
+        grad_norm = trainer.clip_gradients(params.optimizer.clip_norm)
+        rate = params.schedule.learning_rate(step)
+        measured = StepMetrics(
+            loss=loss,
+            grad_norm=grad_norm,
+            learning_rate=rate,
+            micro_grad_norm=micro_grad_norm,
+            micro_rows=min(params.micro_batch_size, len(tokens_BL1)) * trainer.world.size,
+            seconds=0.0,
+        )
+        if measured.finite:
+            for group in trainer.optimizer.param_groups:
+                group["lr"] = rate * group["lr_scale"]
+            trainer.optimizer.step()
+        trainer.optimizer.zero_grad(set_to_none=True)
+        yield dataclasses.replace(measured, seconds=time.perf_counter() - started)
+
+
+def _backward(trainer: Trainer, tokens_BL1: torch.Tensor, params: PhaseParams) -> tuple[float, float | None]:
+    """Add up the gradients of the mean loss over the global batch; return that loss and the first pass's norm."""
     import torch
 
-    for step in range(steps_in_chunk(rows=len(tokens), batch_size=batch_size)):
-        started = clock()
-        rows = step_rows(order, step=step, batch_size=batch_size)
-        tokens_BL1 = torch.from_numpy(tokens[rows].astype("int64"))
-        optimizer.zero_grad(set_to_none=True)
-        loss = _accumulate(model, tokens_BL1, micro_batch_size)
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm).item()
-        _require_finite(loss, grad_norm, first_step + step)
-        rate = schedule.learning_rate(first_step + step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["lr_scale"]
-        optimizer.step()
-        yield StepMetrics(loss=loss, grad_norm=grad_norm, learning_rate=rate, seconds=clock() - started)
-
-
-def _accumulate(model: PreTrainedModel, tokens_BL1: torch.Tensor, micro_batch_size: int) -> float:
-    """Add up the gradients of the mean loss over the whole batch and return that loss."""
-    import torch
-
-    total = 0.0
-    targets = tokens_BL1[:, 1:].numel()
-    for micro in torch.split(tokens_BL1, micro_batch_size):
-        loss = next_token_loss(model, micro, reduction="sum") / targets
+    world, total, micro_grad_norm = trainer.world, 0.0, None
+    tokens_BL1 = tokens_BL1.to(world.device)
+    targets = params.batch_size * (tokens_BL1.shape[1] - 1)
+    for number, micro in enumerate(torch.split(tokens_BL1, params.micro_batch_size)):
+        if number == 1:
+            share = params.batch_size / (params.micro_batch_size * world.size)
+            micro_grad_norm = trainer.grad_norm() * share
+        with trainer.autocast():
+            loss = trainer.loss(trainer.model, micro, reduction="sum") / targets
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
-    return total
+    return world.sum(total)[0], micro_grad_norm
 
 
 def next_token_loss(model: PreTrainedModel, tokens_BL1: torch.Tensor, *, reduction: str) -> torch.Tensor:
@@ -108,13 +93,3 @@ def next_token_loss(model: PreTrainedModel, tokens_BL1: torch.Tensor, *, reducti
     logits_BLV = model(input_ids=tokens_BL1[:, :-1], use_cache=False).logits.float()
     flat = cross_entropy(logits_BLV.flatten(0, 1), tokens_BL1[:, 1:].flatten(), reduction=reduction)
     return flat if reduction != "none" else flat.view(len(tokens_BL1), -1)
-
-
-def _require_finite(loss: float, grad_norm: float, step: int) -> None:
-    import math
-
-    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        raise TrainingError(
-            f"step {step} of the phase: loss {loss}, gradient norm {grad_norm}, expected finite numbers; "
-            f"the last checkpoint is whole: lower the rate or look at this chunk's rows, then run again"
-        )

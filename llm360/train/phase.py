@@ -3,210 +3,183 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping
+import functools
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import llm360.checkpoint as checkpoints
-from llm360.checkpoint import TrainState
-from llm360.config import require_positive
+from llm360.checkpoint import TrainState, carried_files
+from llm360.config import fingerprint
 from llm360.data.chunks import ChunkReader
-from llm360.data.order import chunk_order, steps_in_chunk
-from llm360.errors import DataError
-from llm360.files import is_whole, manifest_sha256, read_manifest, remove_partial, sha256_file, verify, write_bytes
-from llm360.model.build import check_rope_fp32
+from llm360.files import is_whole, manifest_sha256, read_manifest, remove_partial
+from llm360.flops import meter
 from llm360.progress import say, track
+from llm360.trackers import Tracker
+from llm360.train.checks import check_inputs
 from llm360.train.ledger import Ledger
-from llm360.train.loop import OptimizerParams, StepMetrics, build_optimizer, train_chunk
-from llm360.train.schedule import Schedule
+from llm360.train.loop import StepMetrics
+from llm360.train.params import PhaseParams
+from llm360.train.passes import train_pass
+from llm360.train.pause import MEASURED, Paused, measured_lines, pausable, read_measured
+from llm360.train.record import Passed, Recorder, RunFolders, of_phase
+from llm360.train.trainer import Trainer
+from llm360.train.writer import Writer
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from llm360.train.distributed import World
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PhaseParams:
-    """The decisions of a phase. folder is ``<suite>`` or ``<suite>/<phase>``; start is the checkpoint it goes on from.
-
-    seed orders the rows inside each chunk; batch sizes are in rows.
-    """
-
-    suite: str
-    phase: str
-    folder: str
-    start: str
-    seed: int
-    batch_size: int
-    micro_batch_size: int
-    optimizer: OptimizerParams
-    schedule: Schedule
-
-    def __post_init__(self) -> None:
-        require_positive(self, "batch_size", "micro_batch_size")
-
-
-@dataclasses.dataclass(frozen=True)
-class RunFolders:
-    """Where a phase writes: one folder each, all of them below the artifacts."""
-
-    checkpoints: Path
-    metrics: Path
-    ledger: Path
-    timings: Path
-
-
-@dataclasses.dataclass
-class _Run:
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-    optimizer: torch.optim.AdamW
-    state: TrainState
-    parent: str  # sha256 of the manifest of the checkpoint that the state came from
-
-
-def ckpt_name(ckpt: int) -> str:
-    """Return a checkpoint's folder name: three digits, as Amber's branches."""
-    return f"ckpt_{ckpt:03d}"
+PAUSED = "paused"  # the checkpoint in mid-chunk, in the work folder
 
 
 def run_phase(
-    params: PhaseParams, *, start: Path, chunks: ChunkReader, folders: RunFolders, fields: Mapping[str, Any]
+    params: PhaseParams,
+    *,
+    start: Path,
+    chunks: ChunkReader,
+    folders: RunFolders,
+    recipe: Mapping[str, Any],
+    world: World,
+    trackers: Sequence[Tracker] = (),
 ) -> None:
     """Train over all chunks of the phase; goes on after the last whole checkpoint when there is one.
 
-    ``fields`` go into every checkpoint's manifest (fingerprint, environment).
+    Every rank calls it; the first one writes. ``recipe`` is all that the bytes depend on; its fingerprint goes into
+    every checkpoint's manifest, itself into the ledger. Raises Paused after a polite signal.
     """
-    first, count = chunks.manifest["first_chunk"], chunks.manifest["chunks"]
-    remove_partial(folders.checkpoints)
-    done = _finished(folders, first, count)
-    ledger = Ledger(folders.ledger / "ledger.jsonl")
-    begun = {"suite": params.suite, "phase": params.phase, "seed": params.seed, "start": manifest_sha256(start)}
-    ledger.record({"event": "phase_started", **begun, **fields})
-    ledger.record(*[e for c in range(first, first + done) for e in _events(params, folders, chunks, c)])
-    if done == count:
-        return
-    run = _restore(params, folders.checkpoints / ckpt_name(first + done - 1) if done else start)
-    if done:
-        say(f"{params.folder}: {done} of {count} checkpoints are whole; going on after {ckpt_name(first + done - 1)}")
+    check_inputs(params, start=start, chunks=chunks, world=world)
+    recorder = Recorder(
+        params=params,
+        chunks=chunks,
+        folders=folders,
+        start=start,
+        fields=manifest_fields(recipe, world),
+        static=carried_files(start),
+        trackers=trackers,
+    )
+    ledger = Ledger(folders.ledger / "ledger.jsonl") if world.leads else None
+    done = world.share(_complete(recorder, ledger, recipe) if ledger else 0)
+    if done < chunks.manifest["chunks"]:
+        _train(recorder, ledger, world, done)
+    if world.leads:
+        shutil.rmtree(folders.work / PAUSED, ignore_errors=True)
+
+
+def manifest_fields(recipe: Mapping[str, Any], world: World) -> dict[str, Any]:
+    """Return what a recipe and the ranks add to a checkpoint's manifest."""
+    ranks = {"ranks": world.size, "replicas": world.replicas}
+    return {"fingerprint": fingerprint(recipe), "environment": recipe["environment"], "world": ranks}
+
+
+def _complete(recorder: Recorder, ledger: Ledger, recipe: Mapping[str, Any]) -> int:
+    """Clear what a kill left, complete the ledger from what is on disk, and return the number of whole checkpoints."""
+    params, first = recorder.params, recorder.chunks.manifest["first_chunk"]
+    remove_partial(recorder.folders.checkpoints)
+    done = recorder.finished()
+    begun = {"suite": params.suite, "phase": params.phase, "seed": params.seed}
+    begun |= {"start": manifest_sha256(recorder.start), "fingerprint": fingerprint(recipe), "recipe": recipe}
+    ledger.record({"event": "phase_started", **begun})
+    ledger.record(*[e for ckpt in range(first, first + done) for e in recorder.events(ckpt)])
+    return done
+
+
+def _train(recorder: Recorder, ledger: Ledger | None, world: World, done: int) -> None:
+    params, chunks = recorder.params, recorder.chunks
+    first = chunks.manifest["first_chunk"]
+    with pausable() as pause, Writer() as writer:
+        trainer, state, earlier = _resume(recorder, world, first + done)
+        length, precision = chunks.manifest["sequence_length"], params.compute.precision
+        recorder = dataclasses.replace(
+            recorder, meter=meter(trainer.model, sequence_length=length, precision=precision, world=world)
+        )
+
+        def settle() -> None:
+            writer.wait()
+            world.barrier()
+
+        def asked(_taken: int) -> bool:
+            return world.sum(float(pause.asked))[0] > 0
+
+        for ckpt in _shown(recorder, world, done):
+            home = recorder.parent(ckpt)
+            passed = train_pass(
+                trainer, params, chunks, state=state, home=home, earlier=earlier, stop=asked, settle=settle
+            )
+            tensors = trainer.snapshot()
+            if ledger is not None and passed.whole:
+                writer.submit(functools.partial(recorder.write, ledger, passed, tensors))
+            if not passed.whole or asked(0):
+                settle()
+                _pause(recorder, world, passed, tensors)
+            state, earlier = passed.state, ()
+
+
+def _resume(recorder: Recorder, world: World, ckpt: int) -> tuple[Trainer, TrainState, Sequence[StepMetrics]]:
+    """Return the trainer, the state at the start of the chunk that comes, and the steps that were taken in it."""
+    params, home, paused = recorder.params, recorder.parent(ckpt), recorder.folders.work / PAUSED
+    if not _fits(paused, home, recorder.fields):
+        if ckpt > recorder.chunks.manifest["first_chunk"] and world.leads:
+            say(f"{params.folder}: going on after {home.name}")
+        trainer, state = Trainer.restore(home, params, world)
+        return trainer, of_phase(state, home, params), ()
+    trainer, state = Trainer.restore(paused, params, world)
+    if world.leads:
+        say(f"{params.folder}: going on {state.position} steps after {home.name}, where it was paused")
+    begun = of_phase(TrainState.read(home), home, params)
+    begun = dataclasses.replace(begun, deferred=state.deferred, skipped=state.skipped)
+    return trainer, begun, read_measured(paused)
+
+
+def _fits(paused: Path, home: Path, fields: Mapping[str, Any]) -> bool:
+    """Whether a paused state goes on from ``home`` under the same recipe and with the same ranks."""
+    if not is_whole(paused):
+        return False
+    manifest = read_manifest(paused)
+    wanted = {"parent": manifest_sha256(home), **fields}
+    return {key: manifest.get(key) for key in wanted} == wanted
+
+
+def _shown(recorder: Recorder, world: World, done: int) -> Iterable[int]:
+    first, count = recorder.chunks.manifest["first_chunk"], recorder.chunks.manifest["chunks"]
     todo = range(first + done, first + count)
-    for chunk in track(todo, label=f"pretrain {params.folder}", total=count, done=done):
-        _train_one(run, params, chunks, folders, chunk, fields)
-        ledger.record(*_events(params, folders, chunks, chunk))
+    return track(todo, label=f"pretrain {recorder.params.folder}", total=count, done=done) if world.leads else todo
 
 
-def _finished(folders: RunFolders, first: int, count: int) -> int:
-    """Return how many chunks from the first on have a whole checkpoint and metrics, without a gap."""
-    for done in range(count):
-        checkpoint = folders.checkpoints / ckpt_name(first + done)
-        if not (is_whole(checkpoint) and metrics_path(folders, first + done).is_file()):
-            return done
-    return count
+def _pause(recorder: Recorder, world: World, passed: Passed, tensors: Any) -> None:
+    where = f"step {passed.state.step}"
+    if world.leads and not passed.whole:
+        measured = {MEASURED: measured_lines(passed.measured)}
+        home = recorder.parent(passed.before.chunks_seen)
+        recorder.checkpoint(recorder.folders.work / PAUSED, home, passed, tensors, **measured)
+    world.barrier()
+    raise Paused(f"{recorder.params.folder}: saved at {where} and ended, as asked; the same command goes on from there")
 
 
-def metrics_path(folders: RunFolders, chunk: int) -> Path:
-    """Return the file of a chunk's metrics."""
-    return folders.metrics / f"chunk_{chunk:03d}.jsonl"
-
-
-def _restore(params: PhaseParams, folder: Path) -> _Run:
-    verify(folder)
-    model = checkpoints.load_model(folder, check=False).train()
-    check_rope_fp32(model)
-    optimizer = build_optimizer(model, params.optimizer)
-    checkpoints.restore_optimizer(folder, model, optimizer)
-    state = TrainState.read(folder)
-    if read_manifest(folder)["phase"] != params.phase:
-        state = dataclasses.replace(state, phase_step=0)
-    checkpoints.set_rng_state(state.torch_rng)
-    return _Run(model, checkpoints.load_tokenizer(folder), optimizer, state, manifest_sha256(folder))
-
-
-def _train_one(
-    run: _Run, params: PhaseParams, chunks: ChunkReader, folders: RunFolders, chunk: int, fields: Mapping[str, Any]
-) -> None:
-    tokens = chunks.tokens(chunk)
-    steps = train_chunk(
-        run.model,
-        run.optimizer,
-        tokens,
-        order=chunk_order(seed=params.seed, phase=params.phase, chunk=chunk, rows=len(tokens)),
-        first_step=run.state.phase_step,
-        batch_size=params.batch_size,
-        micro_batch_size=params.micro_batch_size,
-        schedule=params.schedule,
-        clip_norm=params.optimizer.clip_norm,
-    )
-    measured = list(steps)
-    step_tokens = params.batch_size * (tokens.shape[1] - 1)
-    _write_metrics(params, folders, chunk, run.state, measured, step_tokens)
-    run.state = _advance(run.state, chunk, len(measured), step_tokens)
-    run.parent = checkpoints.save(
-        folders.checkpoints / ckpt_name(chunk),
-        model=run.model,
-        tokenizer=run.tokenizer,
-        optimizer=run.optimizer,
-        state=run.state,
-        fields=_lineage(params, chunks, chunk, run.parent) | dict(fields),
-    )
-
-
-def _advance(state: TrainState, chunk: int, steps: int, step_tokens: int) -> TrainState:
-    if not steps:
-        raise DataError(f"chunk {chunk} holds fewer rows than one batch; expected at least one step: lower batch_size")
-    return TrainState(
-        step=state.step + steps,
-        phase_step=state.phase_step + steps,
-        tokens_seen=state.tokens_seen + steps * step_tokens,
-        chunks_seen=state.chunks_seen + 1,
-        chunk=chunk,
-        torch_rng=checkpoints.rng_state(),
-    )
-
-
-def _lineage(params: PhaseParams, chunks: ChunkReader, chunk: int, parent: str) -> dict[str, Any]:
-    entry = dataclasses.asdict(chunks.entry(chunk))
-    return {"suite": params.suite, "phase": params.phase, "ckpt": chunk, "parent": parent, "chunk_files": [entry]}
-
-
-def _write_metrics(
+def next_checkpoint(
     params: PhaseParams,
-    folders: RunFolders,
-    chunk: int,
-    before: TrainState,
-    measured: list[StepMetrics],
-    step_tokens: int,
-) -> None:
-    lines, clock = [], []
-    for i, step in enumerate(measured, start=1):
-        key = {"suite": params.suite, "phase": params.phase, "chunk": chunk, "step": before.step + i}
-        numbers = dataclasses.asdict(step)
-        seconds = numbers.pop("seconds")
-        seen = {"phase_step": before.phase_step + i, "tokens_seen": before.tokens_seen + i * step_tokens}
-        lines.append(key | seen | numbers)
-        clock.append(key | {"seconds": seconds, "tokens_per_second": step_tokens / seconds})
-    write_jsonl(folders.timings / f"chunk_{chunk:03d}.jsonl", clock)
-    write_jsonl(metrics_path(folders, chunk), lines)
+    *,
+    parent: Path,
+    chunks: ChunkReader,
+    out: Path,
+    fields: Mapping[str, Any],
+    world: World,
+    towards: TrainState | None = None,
+    steps: int | None = None,
+) -> Sequence[StepMetrics]:
+    """Make the checkpoint that follows ``parent`` into ``out``, byte for byte as ``run_phase`` does; return its steps.
 
-
-def write_jsonl(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Write one JSON object a line, by rename."""
-    write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def _events(params: PhaseParams, folders: RunFolders, chunks: ChunkReader, chunk: int) -> list[dict[str, Any]]:
-    """Return the ledger's events of a finished chunk, all of them read from what is on disk."""
-    folder = folders.checkpoints / ckpt_name(chunk)
-    manifest, entry = read_manifest(folder), chunks.entry(chunk)
-    steps = steps_in_chunk(rows=chunks.rows(chunk), batch_size=params.batch_size)
-    key = {"chunk": chunk, "step": manifest["step"] - steps}
-    unused = chunks.rows(chunk) - steps * params.batch_size
-    metrics = sha256_file(metrics_path(folders, chunk))
-    after = {"chunk": chunk, "step": manifest["step"], "tokens_seen": manifest["tokens_seen"]}
-    saved = {"ckpt": chunk, "step": manifest["step"], "manifest_sha256": manifest_sha256(folder)}
-    return [
-        {"event": "chunk_started", **key, "batch_size": params.batch_size, "sha256": entry.sha256},
-        {"event": "chunk_finished", **after, "steps": steps, "rows_unused": unused, "metrics_sha256": metrics},
-        {"event": "checkpoint_saved", **saved},
-    ]
+    With ``steps`` it stops after so many of them, and ``out`` is the state there; ``towards`` is then the state of the
+    recorded checkpoint, which tells of chunks that failed on the way, so that they are not read again.
+    """
+    trainer, state = Trainer.restore(parent, params, world)
+    begun = of_phase(state, parent, params)
+    if towards is not None:
+        begun = dataclasses.replace(begun, deferred=towards.deferred, skipped=towards.skipped)
+    passed = train_pass(trainer, params, chunks, state=begun, home=parent, stop=lambda taken: taken == steps)
+    tensors = trainer.snapshot()
+    if world.leads:
+        static, nowhere = carried_files(parent), RunFolders(out, out, out, out, out)
+        recorder = Recorder(params=params, chunks=chunks, folders=nowhere, start=parent, fields=fields, static=static)
+        recorder.checkpoint(out, parent, passed, tensors)
+    world.barrier()
+    return passed.measured

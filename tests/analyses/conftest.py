@@ -9,15 +9,17 @@ import polars as pl
 import pytest
 
 import llm360.checkpoint as checkpoints
-from llm360.checkpoint import TrainState
 from llm360.data.chunks import ChunkReader
 from llm360.data.mixture import ChunkParams, Ingredient
 from llm360.data.tokens.encoder import prove_encoder
 from llm360.evaluation.benchmarks import BenchmarkParams, build
 from llm360.files import manifest_sha256, read_manifest, write_json, write_manifest
 from llm360.model.build import build_model
-from llm360.train.loop import OptimizerParams, build_optimizer
-from llm360.train.phase import PhaseParams, RunFolders, run_phase
+from llm360.train.distributed import join
+from llm360.train.optimizer import OptimizerParams, build_optimizer
+from llm360.train.params import Compute, PhaseParams
+from llm360.train.phase import run_phase
+from llm360.train.record import RunFolders
 from llm360.train.schedule import Schedule
 from registry import Workspace
 from registry.index import write_index
@@ -48,8 +50,9 @@ def _chunks(artifacts: Path, suite: str, folder: str, phase: tuple[str, int, int
 def _train(artifacts: Path, suite: str, make_chunks, tokenizer) -> None:
     family, config = ("amber", AMBER) if suite == "amber-toy" else ("crystal", CRYSTAL)
     start = artifacts / "init" / suite
-    blank = TrainState(step=0, phase_step=0, tokens_seen=0, chunks_seen=0, chunk=-1, torch_rng=checkpoints.rng_state())
+    blank = checkpoints.initial_state(1)
     fields = {"suite": suite, "phase": "init", "parent": None}
+    fields |= {"tokenizer_sha256": manifest_sha256(artifacts / "tokenizers" / suite)}
     model = build_model(family, config, seed=1)
     optimizer = build_optimizer(model, OPTIMIZER)
     checkpoints.save(start, model=model, tokenizer=tokenizer, optimizer=optimizer, state=blank, fields=fields)
@@ -57,12 +60,15 @@ def _train(artifacts: Path, suite: str, make_chunks, tokenizer) -> None:
         folder = suite if len(PHASES[suite]) == 1 else f"{suite}/{phase[0]}"
         reader = _chunks(artifacts, suite, folder, phase, make_chunks)
         params = PhaseParams(
-            suite=suite, phase=phase[0], folder=folder, start="", seed=1, batch_size=4, micro_batch_size=4,
-            optimizer=OPTIMIZER, schedule=Schedule(kind="cosine", peak=3e-3, end=3e-4, warmup_steps=1, total_steps=6),
+            suite=suite, phase=phase[0], folder=folder, start="", branch=None, seed=1, batch_size=4, micro_batch_size=4,
+            compute=Compute(precision="fp32", compile=False, activation_checkpointing=False), on_nonfinite="stop",
+            planted_nan=(), optimizer=OPTIMIZER,
+            schedule=Schedule(kind="cosine", peak=3e-3, end=3e-4, warmup_steps=1, total_steps=6, begin=0),
         )  # fmt: skip
-        kinds = ("checkpoints", "metrics", "ledgers", "timings")
+        kinds = ("checkpoints", "metrics", "ledgers", "timings", "work")
         folders = RunFolders(*[artifacts / kind / folder for kind in kinds])
-        run_phase(params, start=start, chunks=reader, folders=folders, fields={"fingerprint": "f", "environment": {}})
+        with join() as world:
+            run_phase(params, start=start, chunks=reader, folders=folders, recipe={"environment": {}}, world=world)
         start = folders.checkpoints / f"ckpt_{phase[1] + phase[2] - 1:03d}"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -11,7 +12,7 @@ import llm360.checkpoint as checkpoints
 from llm360.errors import IntegrityError, TrainingError
 from llm360.files import entries, verify
 from llm360.model.build import build_model
-from llm360.train.loop import OptimizerParams, build_optimizer
+from llm360.train.optimizer import OptimizerParams, build_optimizer
 
 AMBER = {"rms_norm_eps": 1e-6, "rope_theta": 1e4}
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "layers": 1, "heads": 2, "init_std": 0.02, "sequence_length": 16}
@@ -37,7 +38,8 @@ def step(model, optimizer):
 
 def save(folder, model, optimizer, tokenizer):
     rng = checkpoints.rng_state()
-    state = checkpoints.TrainState(step=1, phase_step=1, tokens_seen=32, chunks_seen=1, chunk=0, torch_rng=rng)
+    counts = {"step": 1, "phase_step": 1, "tokens_seen": 32, "chunks_seen": 1, "chunk": 0}
+    state = dataclasses.replace(checkpoints.initial_state(0), **counts, torch_rng=rng)
     return checkpoints.save(
         folder, model=model, tokenizer=tokenizer, optimizer=optimizer, state=state, fields={"suite": "tiny", "ckpt": 0}
     )
@@ -125,3 +127,30 @@ def test_the_manifest_says_what_it_is(tmp_path, trained, tokenizer):
     assert (manifest["dtype"], manifest["optimizer"], manifest["tokens_seen"]) == ("float32", True, 32)
     state = json.loads((tmp_path / "c/state.json").read_text())
     assert state["step"] == manifest["step"] == 1
+
+
+def test_lower_precision_is_saved_only_where_the_manifest_says_so(tmp_path, trained, tokenizer):
+    model, _ = trained
+    static = checkpoints.static_files(model.to(torch.bfloat16), tokenizer)
+    tensors = checkpoints.Tensors(dict(model.named_parameters()), None)
+    given = {"static": static, "tensors": tensors, "state": checkpoints.initial_state(0), "fields": {}}
+    checkpoints.write(tmp_path / "said", **given, dtype="bfloat16")
+    assert verify(tmp_path / "said")["dtype"] == "bfloat16"
+    with pytest.raises(TrainingError, match=r"expected torch\.float32"):
+        checkpoints.write(tmp_path / "unsaid", **given)
+
+
+@pytest.mark.parametrize("limit", [200, 2_000, 20_000])
+def test_large_tensors_are_several_files_that_transformers_reads(tmp_path, trained, tokenizer, monkeypatch, limit):
+    monkeypatch.setattr(checkpoints, "MAX_FILE_BYTES", limit)
+    model, optimizer = trained
+    save(tmp_path / "c", model, optimizer, tokenizer)
+    assert len(list((tmp_path / "c").glob("model-*.safetensors"))) > 1
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "c")
+    for a, b in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    restored = build_optimizer(again, ADAMW)
+    checkpoints.restore_optimizer(tmp_path / "c", again, restored)
+    for a, b in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(optimizer.state[a]["exp_avg_sq"], restored.state[b]["exp_avg_sq"])
+    assert checkpoints.carried_files(tmp_path / "c").keys() == checkpoints.static_files(model, tokenizer).keys()

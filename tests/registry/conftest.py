@@ -59,9 +59,10 @@ def _checkpoints(artifacts: Path) -> None:
             done, in_phase = STEPS * (ckpt + 1), STEPS * (ckpt - first + 1)
             state = TrainState(
                 step=done, phase_step=in_phase, tokens_seen=done * 16, chunks_seen=ckpt + 1, chunk=ckpt,
-                torch_rng=rng_state(),
+                position=0, deferred=(), skipped=(), torch_rng=rng_state(),
             )  # fmt: skip
             fields = {"suite": SUITE, "phase": phase, "ckpt": ckpt, "parent": parent, "chunk_files": []}
+            fields |= {"branch": None, "world": {"ranks": 1, "replicas": 1}}
             folder = artifacts / "checkpoints" / SUITE / phase / f"ckpt_{ckpt:03d}"
             parent = save(folder, model=model, tokenizer=tokenizer, optimizer=optimizer, state=state, fields=fields)
 
@@ -117,9 +118,9 @@ def _metrics(artifacts: Path) -> None:
             before, done = STEPS * chunk, STEPS * (chunk + 1)
             ledger.record(
                 {"event": "chunk_started", "chunk": chunk, "step": before, "batch_size": ROWS // STEPS,
-                 "sha256": shards[chunk_files(chunk, chunk - first)[0]]},
-                {"event": "chunk_finished", "chunk": chunk, "step": done, "tokens_seen": 16 * done, "steps": STEPS,
-                 "rows_unused": 0, "metrics_sha256": sha256_bytes(text.encode())},
+                 "sha256": shards[chunk_files(chunk, chunk - first)[0]], "turn": "first"},
+                {"event": "chunk_finished", "chunk": chunk, "ckpt": chunk, "step": done, "tokens_seen": 16 * done,
+                 "steps": STEPS, "rows_unused": 0, "metrics_sha256": sha256_bytes(text.encode())},
                 {"event": "checkpoint_saved", "ckpt": chunk, "step": done},
             )  # fmt: skip
 

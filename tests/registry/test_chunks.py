@@ -44,12 +44,13 @@ def root(tmp_path_factory, make_chunks, tokenizer_folder):
     write_manifest(tokenizer, {"suite": SUITE})
     chunks = make_chunks(root / "artifacts/chunks" / SUITE, PARAMS, tokenizer=tokenizer)
     write_manifest(chunks.folder, chunks.manifest | {"tokenizer_sha256": manifest_sha256(tokenizer)})
-    index = {"format": "llm360-index/1", "suite": SUITE, "base": None, "checkpoints": []}
+    index = {"format": "llm360-index/2", "suite": SUITE, "base": None, "branch": None, "checkpoints": []}
     write_json(
         root / f"artifacts/index/{SUITE}.json", index | {"phases": [{"name": "pretrain", "first": 0, "last": 1}]}
     )
     started = {"event": "chunk_started", "chunk": 0, "step": 0, "batch_size": 5, "sha256": chunks.entry(0).sha256}
-    done = {"step": 2, "steps": 2, "rows_unused": 2, "tokens_seen": 2 * 5 * 512}
+    started |= {"turn": "first"}
+    done = {"ckpt": 0, "step": 2, "steps": 2, "rows_unused": 2, "tokens_seen": 2 * 5 * 512}
     Ledger(root / "artifacts/ledgers" / SUITE / "ledger.jsonl").record(
         {"event": "phase_started", "phase": "pretrain", "seed": 3},
         started,

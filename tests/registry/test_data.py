@@ -30,11 +30,12 @@ runs = settings(max_examples=20, deadline=None, suppress_health_check=[HealthChe
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A chunk's turn in training: read at a batch size, or only begun (skipped, put off)."""
+    """A chunk's turn in training: read at a batch size, or only begun (skipped, put off); lost are steps skipped."""
 
     chunk: int
     batch_size: int
     finished: bool
+    lost: tuple[int, ...] = ()  # counted from 0 in the pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +51,22 @@ class PhasePlan:
 
 
 @st.composite
+def turn(draw, first: int, sizes: list[int], *, finished: bool) -> Turn:
+    chunk = draw(st.integers(0, len(sizes) - 1))
+    batch_size = draw(st.integers(1, min(4, sizes[chunk])))  # fewer rows than a batch is refused
+    lost = draw(st.sets(st.integers(0, sizes[chunk] // batch_size - 1), max_size=2)) if finished else ()
+    return Turn(first + chunk, batch_size, finished, tuple(sorted(lost)))
+
+
+@st.composite
 def phase_plans(draw, first: int, name: str) -> PhasePlan:
-    """Chunks in any order, skipped, put off and repeated, at batch sizes that change."""
+    """Chunks in any order, skipped, put off and repeated, at batch sizes that change; as many passes as chunks."""
     rows, count = draw(st.integers(1, 9)), draw(st.integers(1, 4))
     sizes = [rows] * (count - 1) + [draw(st.integers(1, rows))]
     kinds = [draw(st.lists(st.sampled_from(KINDS), min_size=n, max_size=n)) for n in sizes]
-    chunks = st.integers(first, first + count - 1)
-    turns = draw(st.lists(st.builds(Turn, chunks, st.integers(1, 4), st.booleans()), min_size=1, max_size=8))
-    turns = [t for t in turns if sizes[t.chunk - first] >= t.batch_size]  # fewer rows than a batch is refused
+    turns = [draw(turn(first, sizes, finished=True)) for _ in sizes]
+    for _ in range(draw(st.integers(0, 4))):
+        turns.insert(draw(st.integers(0, len(turns))), draw(turn(first, sizes, finished=False)))
     return PhasePlan(name, draw(st.integers(0, 99)), first, kinds, turns)
 
 
@@ -69,44 +78,52 @@ def plans(draw) -> list[PhasePlan]:
 
 def replay(plan: list[PhasePlan]) -> list[dict]:
     """What train_chunk reads, step by step."""
-    steps, seen = [], 0
+    steps, seen, ckpt = [], 0, -1
     for phase in plan:
         passes = Counter()
         for turn in (t for t in phase.turns if t.finished):
             rows = phase.rows(turn.chunk)
             order = chunk_order(seed=phase.seed, phase=phase.name, chunk=turn.chunk, rows=rows)
             passes[turn.chunk] += 1
+            ckpt += 1
             for s in range(steps_in_chunk(rows=rows, batch_size=turn.batch_size)):
                 seen += turn.batch_size * WIDTH
                 read = step_rows(order, step=s, batch_size=turn.batch_size).tolist()
                 key = {"phase": phase.name, "chunk": turn.chunk, "pass": passes[turn.chunk], "tokens_seen": seen}
+                key |= {"ckpt": ckpt, "skipped": s in turn.lost}
                 steps.append(key | {"rows": read, "kinds": [phase.kinds[turn.chunk - phase.first][r] for r in read]})
     return steps
 
 
 def write_run(root: Path, plan: list[PhasePlan], *, suite: str = "hand-made") -> int:
     """Write ledgers, manifests and provenance, and return the last checkpoint; there are no tokens at all."""
-    artifacts, step, seen = root / "artifacts", 0, 0
+    artifacts, step, seen, ckpt = root / "artifacts", 0, 0, -1
     spans = [{"name": p.name, "first": p.first, "last": p.first + len(p.kinds) - 1} for p in plan]
-    index = {"format": "llm360-index/1", "suite": suite, "base": None, "phases": spans, "checkpoints": []}
+    index = {"format": "llm360-index/2", "suite": suite, "base": None, "branch": None, "phases": spans}
+    index |= {"checkpoints": []}
     write_json(artifacts / "index" / f"{suite}.json", index)
     for phase in plan:
         below = suite if len(plan) == 1 else f"{suite}/{phase.name}"
         shards = write_chunks(artifacts / "chunks" / below, suite, phase)
         events = [{"event": "phase_started", "phase": phase.name, "seed": phase.seed}]
+        read: dict[int, str] = {}  # how a chunk's next turn is called
         for turn in phase.turns:
             begun = {"chunk": turn.chunk, "step": step, "batch_size": turn.batch_size, "sha256": shards[turn.chunk]}
+            begun |= {"turn": read.get(turn.chunk, "first")}
+            read[turn.chunk] = "repeat" if turn.finished or begun["turn"] == "repeat" else "retry"
             events += [{"event": "chunk_started", **begun}, {"event": "heard_of_later", "chunk": turn.chunk}]
             if turn.finished:
                 steps, unused = divmod(phase.rows(turn.chunk), turn.batch_size)
                 step, seen = step + steps, seen + steps * turn.batch_size * WIDTH
-                done = {"step": step, "tokens_seen": seen, "steps": steps, "rows_unused": unused}
+                ckpt += 1
+                done = {"ckpt": ckpt, "step": step, "tokens_seen": seen, "steps": steps, "rows_unused": unused}
+                first = step - steps + 1
+                events += [{"event": "step_skipped", "chunk": turn.chunk, "step": first + s} for s in turn.lost]
                 events.append({"event": "chunk_finished", "chunk": turn.chunk, **done})
-        last = phase.first + len(phase.kinds) - 1
-        events.append({"event": "checkpoint_saved", "ckpt": last, "step": step})
+                events.append({"event": "checkpoint_saved", "ckpt": ckpt, "step": step})
         text = "".join(json.dumps(e) + "\n" for e in events) + '{"event": "cut by'
         write_bytes(artifacts / "ledgers" / below / "ledger.jsonl", text.encode())
-    return last
+    return ckpt
 
 
 def write_chunks(folder: Path, suite: str, phase: PhasePlan) -> dict[int, str]:
@@ -149,18 +166,19 @@ def test_data_at_is_what_training_read_at_every_step(plan):
     with workspace_of(plan):
         for step, read in enumerate(replay(plan), start=1):
             batch = registry.data_at("hand-made", step=step)
-            found = (batch.phase, batch.chunk, batch.pass_number, batch.tokens_seen, batch.rows.tolist())
-            assert found == (read["phase"], read["chunk"], read["pass"], read["tokens_seen"], read["rows"])
+            found = {"phase": batch.phase, "chunk": batch.chunk, "pass": batch.pass_number, "skipped": batch.skipped}
+            found |= {"ckpt": batch.ckpt, "tokens_seen": batch.tokens_seen, "rows": batch.rows.tolist()}
+            assert found == {key: value for key, value in read.items() if key != "kinds"}
             order = registry.order("hand-made", chunk=batch.chunk, phase=batch.phase)
             assert batch.rows.tolist() == order[list(batch.positions)].tolist()
 
 
 @runs
 @given(plans())
-def test_steps_of_a_row_are_exactly_the_steps_that_read_it(plan):
+def test_steps_of_a_row_are_exactly_the_steps_that_trained_on_it(plan):
     expected: dict[tuple[int, int], list[int]] = {}
     for step, read in enumerate(replay(plan), start=1):
-        for row in read["rows"]:
+        for row in [] if read["skipped"] else read["rows"]:
             expected.setdefault((read["chunk"], row), []).append(step)
     with workspace_of(plan):
         every = [(c, r) for phase in plan for c in range(phase.first, phase.first + len(phase.kinds))
@@ -174,18 +192,31 @@ def test_steps_of_a_row_are_exactly_the_steps_that_read_it(plan):
 @given(plans())
 def test_rows_seen_and_sources_seen_count_every_row_that_a_step_was_taken_on(plan):
     steps = replay(plan)
+    kept = [read for read in steps if not read["skipped"]]
+    turns = [(p, t) for p in plan for t in p.turns if t.finished]
     with workspace_of(plan) as (_, last):
         seen = registry.rows_seen("hand-made", ckpt=last)
         assert seen["steps"].sum() == len(steps)
-        assert (seen["steps"] * seen["batch_size"]).to_list() == seen["rows"].to_list()
-        turns = [(p, t) for p in plan for t in p.turns if t.finished]
-        assert (seen["rows"] + seen["rows_unused"]).to_list() == [p.rows(t.chunk) for p, t in turns]
+        assert seen["rows"].sum() == sum(len(read["rows"]) for read in kept)
+        lost = seen["steps_skipped"] * seen["batch_size"]
+        assert (seen["rows"] + lost + seen["rows_unused"]).to_list() == [p.rows(t.chunk) for p, t in turns]
         assert list(zip(seen["phase"], seen["chunk"], strict=True)) == [(p.name, t.chunk) for p, t in turns]
-        kinds = Counter(kind for read in steps for kind in read["kinds"])
+        assert seen["ckpt"].to_list() == list(range(last + 1))
+        assert registry.suite("hand-made").chunks_seen(last) == seen["chunk"].to_list()
+        kinds = Counter(kind for read in kept for kind in read["kinds"])
         sources = registry.sources_seen("hand-made", ckpt=last)
         assert {k: n for k, n in zip(sources["kind"], sources["rows"], strict=True) if n} == kinds
-        assert sources["tokens"].sum() == (steps[-1]["tokens_seen"] if steps else 0)
-        assert sources["share"].sum() == pytest.approx(1.0 if steps else 0.0)
+        assert sources["tokens"].sum() == steps[-1]["tokens_seen"] - WIDTH * lost.sum()
+        assert sources["share"].sum() == pytest.approx(1.0 if kept else 0.0)
+
+
+@runs
+@given(plans())
+def test_each_checkpoint_saw_the_chunks_of_the_passes_before_it(plan):
+    passes = [t.chunk for p in plan for t in p.turns if t.finished]
+    with workspace_of(plan):
+        for ckpt in range(len(passes)):
+            assert registry.suite("hand-made").chunks_seen(ckpt) == passes[: ckpt + 1]
 
 
 REPEATED = [
@@ -209,8 +240,9 @@ def test_a_repeated_chunk_keeps_its_order_and_a_skipped_one_was_never_read(repea
     assert registry.steps_of("hand-made", chunk=0, row=int(order[4])) == []
     assert registry.steps_of("hand-made", chunk=1, row=0) == []
     assert registry.rows_seen("hand-made", ckpt=1).rows() == [
-        ("one", 0, 1, 1, 2, 2, 4, 1), ("one", 0, 2, 3, 1, 4, 4, 1)
-    ]  # fmt: skip
+        ("hand-made", "one", 0, 0, 1, "first", 1, 2, 0, 2, 4, 1),
+        ("hand-made", "one", 1, 0, 2, "repeat", 3, 1, 0, 4, 4, 1),
+    ]
     assert order.dtype == np.int64
 
 
@@ -265,8 +297,10 @@ def test_outside_the_suite_the_phase_the_chunk_and_the_run_are_told_apart(repeat
         registry.order("hand-made", chunk=2, phase="one")
     with pytest.raises(NotFound, match="hand-made/chunk-2 has rows 0 to 2, read row 3"):
         registry.steps_of("hand-made", chunk=2, row=3)
-    with pytest.raises(NotFound, match=r"ledger\.jsonl: no checkpoint 0 was saved yet; its last is 1"):
-        registry.rows_seen("hand-made", ckpt=0)
+    ledger = repeated / "artifacts/ledgers/hand-made/one/ledger.jsonl"
+    ledger.write_text("\n".join(ledger.read_text().splitlines()[:-2]) + "\n")
+    with pytest.raises(NotFound, match=r"ledger\.jsonl: no checkpoint 1 was saved yet; its last is 0"):
+        registry.rows_seen("hand-made", ckpt=1)
 
 
 def test_chunks_that_were_made_anew_are_refused(repeated):

@@ -12,6 +12,7 @@ from llm360.files import verify, write_json
 from stages import analyze
 from stages.compose import compose
 
+RUNTIME = {"threads": 1, "workers": 1, "ranks": 1, "replicas": 1, "trackers": []}
 SCALES = ["smoke", "mini", "study", "paper"]  # a suite of one's own may do with fewer analyses
 
 
@@ -21,12 +22,17 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LLM360_HOME", raising=False)
     Path("dvc.yaml").write_text("stages: {}\n")
-    Path("params.yaml").write_text(
-        yaml.safe_dump({"runtime": {"threads": 1, "workers": 1}, "analyses": {"training": {"suites": ["toy"]}}})
-    )
+    Path("params.yaml").write_text(yaml.safe_dump({"runtime": RUNTIME, "analyses": {"training": {"suites": ["toy"]}}}))
     row = {"ckpt": 0, "phase": "pretrain", "path": "checkpoints/toy/ckpt_000"}
     phases = [{"name": "pretrain", "first": 0, "last": 1}]
-    index = {"format": "llm360-index/1", "suite": "toy", "base": None, "phases": phases, "checkpoints": [row]}
+    index = {
+        "format": "llm360-index/2",
+        "suite": "toy",
+        "base": None,
+        "branch": None,
+        "phases": phases,
+        "checkpoints": [row],
+    }
     write_json(Path("artifacts/index/toy.json"), index)
     for chunk in range(2):
         step = {"suite": "toy", "phase": "pretrain", "chunk": chunk, "step": chunk + 1, "tokens_seen": 64 * (chunk + 1)}

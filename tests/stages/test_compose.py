@@ -14,13 +14,13 @@ from llm360.data.tokens.tokenizer import TokenizerParams
 from llm360.errors import ConfigError
 from llm360.evaluation.benchmarks import BenchmarkParams
 from llm360.model.build import build_model
-from llm360.train.phase import PhaseParams
+from llm360.train.params import PhaseParams
 from stages._stage import Runtime
 from stages.compose import compose, main, render
 from stages.init import ModelParams
 
 ROOT = Path(__file__).resolve().parents[2]
-SCALES = ["smoke", "mini", "study", "paper", "template"]
+SCALES = ["smoke", "mini", "study", "paper", "template", "template_branch"]
 READ = {"tokenizers": TokenizerParams, "chunks": ChunkParams, "models": ModelParams, "pretrain": PhaseParams}
 
 
@@ -68,8 +68,27 @@ def test_phases_follow_each_other_and_steps_fit_the_schedule(scale):
         last = chunks.last_chunk_rows or chunks.rows_per_chunk
         steps += last // phase["batch_size"]
         stops_early = key.endswith("phase1")  # its line was laid out for phase 2 as well
-        assert steps < phase["schedule"]["total_steps"] if stops_early else steps == phase["schedule"]["total_steps"]
+        line = phase["schedule"]["total_steps"] - phase["schedule"]["begin"]
+        assert steps < line if stops_early else steps == line
         assert phase["start"].startswith(("init/", "checkpoints/"))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_dvcs_own_composition_of_a_scale_that_branches_nowhere_is_the_same(scale, tmp_path):
+    """`dvc exp run -S` composes conf/ with Hydra alone, so a section that begins anew says `branch: null` itself."""
+    from dvc.utils.hydra import compose_and_dump
+
+    params = compose([f"scale={scale}"])
+    compose_and_dump(
+        str(tmp_path / "params.yaml"), str(ROOT / "conf"), None, "config", str(tmp_path), [f"scale={scale}"]
+    )
+    raw = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    branches = {key for key, section in params["pretrain"].items() if section["branch"]}
+    for key in branches:
+        assert raw["pretrain"][key]["branch_from"]
+    for each in (raw, params):
+        each["pretrain"] = {key: section for key, section in each["pretrain"].items() if key not in branches}
+    assert raw == params
 
 
 def test_the_paper_scale_holds_the_papers_numbers():

@@ -13,8 +13,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # Plumbing whose change cannot change an artifact: messages, progress, errors, atomic writes, who does the work,
-# reading of parameters.
-PLUMBING = {f"llm360/{name}.py" for name in ("errors", "progress", "files", "processes", "config")}
+# reading of parameters, live metrics, hashes of code.
+PLUMBING = {
+    f"llm360/{name}.py"
+    for name in ("errors", "progress", "files", "processes", "config", "code", "launch", "trackers", "flops")
+}
 # The registry only finds and checks bytes; what it hands out is read by the code that loads checkpoints.
 LOADING = "llm360/checkpoint.py"
 PACKAGES = ("llm360", "registry", "analyses", "stages")

@@ -23,7 +23,7 @@ sources:
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("stages._stage._end_without_parent", lambda: None)
+    monkeypatch.setattr("stages._stage.end_without_parent", lambda: None)
 
 
 def params(name: str) -> None:
@@ -61,6 +61,7 @@ def test_a_mistake_is_one_line_and_leaves_what_exists(capsys, change, kind, mess
     assert verify(Path("artifacts/sources/book")) == before
 
 
+RUNTIME = {"threads": 1, "workers": 1, "ranks": 1, "replicas": 1, "trackers": []}
 CORPUS = {
     "licence": "MIT", "text": "text", "id": None, "where": {}, "max_bad": 0.5, "max_document_mb": 1.0,
     "limit_mb": None, "files": {"format": "jsonl", "root": "mine", "patterns": ["*.jsonl"]},
@@ -68,7 +69,7 @@ CORPUS = {
 
 
 def corpus(**changed) -> None:
-    settings = {"runtime": {"threads": 1, "workers": 1}, "sources": {"my-texts": CORPUS | changed}}
+    settings = {"runtime": RUNTIME, "sources": {"my-texts": CORPUS | changed}}
     Path("params.yaml").write_text(yaml.safe_dump(settings))
 
 
@@ -163,7 +164,7 @@ def test_the_published_corpora_hold_the_papers_sizes_and_name_what_is_missing(ca
     slimpajama = [corpus.tokens for kind, corpus in read.items() if kind.startswith("slimpajama-")]
     assert len(slimpajama) == 7
     assert sum(slimpajama) == pytest.approx(690e9, abs=5e7)
-    Path("params.yaml").write_text(yaml.safe_dump({"runtime": {"threads": 1, "workers": 1}, "sources": published}))
+    Path("params.yaml").write_text(yaml.safe_dump({"runtime": RUNTIME, "sources": published}))
     for kind, corpus in read.items():
         with pytest.raises(SystemExit):
             sources.main(["--kind", kind])

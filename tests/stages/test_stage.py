@@ -59,7 +59,9 @@ def test_params_that_are_no_mapping_are_refused(project, text, message):
 
 @pytest.mark.parametrize("threads", ["two", "0", "-1"])
 def test_a_thread_count_is_a_number_above_zero(project, threads):
-    Path("params.yaml").write_text(f"runtime:\n  workers: 1\n  threads: {threads}\n")
+    Path("params.yaml").write_text(
+        f"runtime: {{workers: 1, ranks: 1, replicas: 1, trackers: [], threads: {threads}}}\n"
+    )
     with pytest.raises(ConfigError, match=r"threads"):
         stages._stage.threads()
 

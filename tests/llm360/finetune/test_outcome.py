@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -40,8 +41,8 @@ def instructions(tmp_path: Path, frame: Callable[..., pl.DataFrame]) -> Path:
 
 @pytest.fixture
 def base(tmp_path: Path, tiny_model: Callable[[], LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast) -> Path:
-    state = checkpoints.TrainState(
-        step=9, phase_step=9, tokens_seen=900, chunks_seen=3, chunk=2, torch_rng=checkpoints.rng_state()
+    state = dataclasses.replace(
+        checkpoints.initial_state(0), step=9, phase_step=9, tokens_seen=900, chunks_seen=3, chunk=2
     )
     fields = {"suite": "base-mini", "phase": "pretrain", "ckpt": 2}
     folder = tmp_path / "ckpt_002"

@@ -71,7 +71,8 @@ BEGUN = {"event": "phase_started", "phase": "pretrain", "seed": 3}
 
 def turn(chunk: int, *, step: int, steps: int) -> list[dict]:
     started = {"event": "chunk_started", "chunk": chunk, "step": step - steps, "batch_size": 2, "sha256": "a"}
-    counts = {"step": step, "steps": steps, "rows_unused": 1, "tokens_seen": step * 16}
+    started |= {"turn": "first"}
+    counts = {"ckpt": step, "step": step, "steps": steps, "rows_unused": 1, "tokens_seen": step * 16}
     return [started, {"event": "chunk_finished", "chunk": chunk, **counts}]
 
 
@@ -90,7 +91,7 @@ def test_a_chunk_that_was_begun_and_not_finished_is_no_pass():
 def test_a_ledger_that_cannot_tell_the_order_says_what_is_missing():
     with pytest.raises(IntegrityError, match="has no seed for chunk 0; expected phase_started, chunk_started"):
         passes([{"event": "phase_started", "phase": "pretrain"}, *turn(0, step=3, steps=3)])
-    with pytest.raises(IntegrityError, match="has no batch_size for chunk 0"):
+    with pytest.raises(IntegrityError, match="has no turn for chunk 0"):
         passes([BEGUN, turn(0, step=3, steps=3)[1]])
     with pytest.raises(IntegrityError, match=r"from step 3 \(chunk 0\) to step 5 \(chunk 2\), expected 4"):
         passes([BEGUN, *turn(0, step=3, steps=3), *turn(2, step=5, steps=1)])

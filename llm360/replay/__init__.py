@@ -1,0 +1,1 @@
+"""Replay: making a checkpoint again from what it names, comparing, and saying what is different."""

@@ -27,7 +27,7 @@ def draw_coordinates(sizes: dict[str, dict[str, list[Any]]], widths: Sequence[in
         colours = shades("amber", steps + 1)
         for axis, (kind, name) in zip(axes, cells, strict=True):
             for step, colour in enumerate(colours):
-                axis.plot(widths, [each[step] for each in sizes[kind][name]], "o-", color=colour, markersize=3)
+                axis.plot(widths, [each[step] for each in sizes[kind][name]], color=colour)
             axis.set_title(f"{kind}: {shown[name]}")
             log_axis(axis)
             _widths_axis(axis, widths)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from llm360.errors import ConfigError, did_you_mean
@@ -132,3 +132,18 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ConfigError(f"no fingerprint: {type(value).__name__} has no deterministic form; use plain values")
+
+
+def value_differences(expected: Any, found: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted path, expected, found) of every leaf of two JSON values that is not the same; None: not there."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key in sorted({*expected, *found}):
+            yield from value_differences(expected.get(key), found.get(key), f"{path}.{key}" if path else str(key))
+    elif canonical_json(expected) != canonical_json(found):
+        yield path, expected, found
+
+
+def short(value: Any) -> str:
+    """Return a value as JSON, cut to the length of a line's part."""
+    text = canonical_json(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -34,6 +34,7 @@ from registry.artifacts import Checkpoint
 from registry.chunks import Chunk, Excerpt
 from registry.data import Batch, data_at, order, rows_seen, sources_seen, steps_of
 from registry.ids import ArtifactId, Kind
+from registry.lineage import irregularities
 from registry.replay import replay, replay_all
 from registry.store import Artifact, Store, use_store
 from registry.streamed import RowBlock, StreamedChunk
@@ -69,6 +70,7 @@ __all__ = [
     "Workspace",
     "checkpoint",
     "data_at",
+    "irregularities",
     "load",
     "load_chunk",
     "load_metrics",

@@ -145,12 +145,15 @@ def load_chunk(suite: str, *, chunk: int) -> Chunk | StreamedChunk:
     return store_for(found).chunk(found, ArtifactId(suite=suite, kind=Kind.CHUNK, index=chunk))
 
 
-def load_metrics(suite: str, *, ckpt: int | str | None = None) -> pl.DataFrame:
-    """Return a suite's training log, one row per optimizer step; up to and including ``ckpt``'s chunk if given."""
+def load_metrics(suite: str, *, ckpt: int | str | None = None, timings: bool = False) -> pl.DataFrame:
+    """Return a suite's training log, one row per optimizer step; up to and including ``ckpt``'s chunk if given.
+
+    ``timings`` adds what a clock said: seconds, tokens_per_second, mfu, memory; null where its files are not here.
+    """
     from registry.metrics import read_metrics
 
     found = catalog.find(suite)
-    return read_metrics(found, ckpt=None if ckpt is None else found.ckpt(ckpt))
+    return read_metrics(found, ckpt=None if ckpt is None else found.ckpt(ckpt), timings=timings)
 
 
 def pull(artifact: ArtifactId) -> Artifact:

@@ -56,7 +56,15 @@ def _step(suite: str, step: int, as_json: bool) -> None:
         }
         for position, row, entry in zip(batch.positions, batch.rows, batch.provenance().to_dicts(), strict=True)
     ]
-    about = {"suite": suite, "step": batch.step, "phase": batch.phase, "chunk": batch.chunk, "pass": batch.pass_number}
+    about = {
+        "suite": batch.suite,
+        "step": batch.step,
+        "phase": batch.phase,
+        "chunk": batch.chunk,
+        "pass": batch.pass_number,
+        "ckpt": batch.ckpt,
+        "skipped": batch.skipped,
+    }
     about |= {"tokens_seen": batch.tokens_seen}
     if not as_json:
         say(", ".join(f"{name} {value}" for name, value in about.items()))

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 import yaml
 
-from llm360.config import canonical_json, from_mapping, require_positive
+from llm360.config import canonical_json, from_mapping, require_positive, short, value_differences
 from llm360.errors import ConfigError, LLM360Error, Locked, did_you_mean
 from llm360.files import read_json, sha256_bytes, write_json
 from llm360.launch import in_ranks
@@ -179,27 +179,6 @@ def remove_work(folder: Path) -> None:
 def _changes(old: Any, new: Mapping[str, Any]) -> str:
     if not isinstance(old, Mapping):
         return "no fingerprint"
-    found = [f"{path}: {_short(a)} -> {_short(b)}" for path, a, b in _differences(old, new, "")]
+    found = [f"{path}: {short(a)} -> {short(b)}" for path, a, b in value_differences(old, new)]
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return ", ".join(found[:NAMED]) + more
-
-
-def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted path, old value, new value) of every leaf that is not the same."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-    elif canonical_json(old) != canonical_json(new):
-        yield path, old, new
-
-
-def _short(value: Any) -> str:
-    text = canonical_json(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def code_sha256(*paths: str) -> str:
-    """Return one hash over the source files below ``paths`` (relative to the project's root)."""
-    root = Path(__file__).resolve().parent.parent
-    files = sorted({f for p in paths for f in ([root / p] if p.endswith(".py") else (root / p).rglob("*.py"))})
-    return sha256_bytes(b"".join(f.relative_to(root).as_posix().encode() + b"\0" + f.read_bytes() for f in files))

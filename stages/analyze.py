@@ -6,8 +6,9 @@ import argparse
 import sys
 
 from analyses.common.run import load, run
+from llm360.code import code_sha256
 from llm360.environment import use_threads
-from stages._stage import ARTIFACTS, code_sha256, mapping, section, stage, threads
+from stages._stage import ARTIFACTS, mapping, section, stage, threads
 
 CODE = (  # what rows come from, beside the analysis itself
     "analyses/common/sources.py",

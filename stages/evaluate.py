@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 import registry
+from llm360.code import code_sha256
 from llm360.environment import use_threads
 from llm360.evaluation.sweep import EvaluationParams, Subject, sweep
 from llm360.files import manifest_sha256
-from stages._stage import ARTIFACTS, code_sha256, persistent, section, stage, threads
+from stages._stage import ARTIFACTS, persistent, section, stage, threads
 
 
 def main(argv: list[str] | None = None) -> int:

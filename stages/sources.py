@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from llm360.code import code_sha256
 from llm360.data.corpus.declaration import Corpus, corpus_units, declared, recipe
 from llm360.data.corpus.gather import write_corpus
 from llm360.data.corpus.ingest import read_corpus
 from llm360.data.packaged.collect import Selection, collect
 from llm360.files import new_folder, read_manifest
 from llm360.progress import say
-from stages._stage import ARTIFACTS, PARAMS, code_sha256, mapping, persistent, remove_work, stage, workers
+from stages._stage import ARTIFACTS, PARAMS, mapping, persistent, remove_work, stage, workers
 
 CODE = (
     "llm360/data/corpus/declaration.py",

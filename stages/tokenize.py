@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from llm360.code import code_sha256
 from llm360.data.card import FILE as CARD
 from llm360.data.card import data_card
 from llm360.data.chunking.build import Build, build_chunks
@@ -19,7 +20,6 @@ from llm360.files import manifest_sha256, new_folder, read_manifest, verify, wri
 from llm360.processes import Workers
 from stages._stage import (
     ARTIFACTS,
-    code_sha256,
     mapping,
     one_line_errors,
     persistent,

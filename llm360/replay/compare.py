@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llm360.config import canonical_json
+from llm360.config import short, value_differences
 from llm360.errors import IntegrityError
 from llm360.files import MANIFEST, entries, read_json, sha256_file
 
@@ -217,18 +217,3 @@ def _ordered(bits: torch.Tensor) -> torch.Tensor:
     sign = torch.iinfo(bits.dtype).min
     wide = bits.long()
     return torch.where(wide < 0, sign - wide, wide)
-
-
-def value_differences(expected: Any, found: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted path, expected, found) of every leaf of two JSON values that is not the same; None: not there."""
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        for key in sorted({*expected, *found}):
-            yield from value_differences(expected.get(key), found.get(key), f"{path}.{key}" if path else str(key))
-    elif canonical_json(expected) != canonical_json(found):
-        yield path, expected, found
-
-
-def short(value: Any) -> str:
-    """Return a value as JSON, cut to the length of a line's part."""
-    text = canonical_json(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from llm360.code import TRAINING, code_sha256
-from llm360.config import fingerprint
+from llm360.config import fingerprint, short, value_differences
 from llm360.environment import environment
 from llm360.errors import IntegrityError
 from llm360.files import MANIFEST, FileEntry, manifest_sha256, read_json, read_manifest, sha256_file, verify_file
-from llm360.replay.compare import short, value_differences
 from llm360.train.ledger import passes, phase_started, read_events
 
 What = Literal["environment", "data", "code", "params", "weights", "parent"]

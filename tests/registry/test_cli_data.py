@@ -17,7 +17,7 @@ def test_a_step_shows_its_rows_with_kind_document_and_licence(workspace, run):
     assert lines[1:] == [
         [str(p), str(r), "book", "d2", "MIT"] for p, r in zip(batch.positions, batch.rows, strict=True)
     ]
-    assert err == "suite toy-smoke, step 5, phase phase2, chunk 2, pass 1, tokens_seen 80\n"
+    assert err == "suite toy-smoke, step 5, phase phase2, chunk 2, pass 1, ckpt 2, skipped False, tokens_seen 80\n"
     found = json.loads(run("data", "toy-smoke", "--step", "5", "--json")[1])
     assert (found["tokens_seen"], [r["row"] for r in found["rows"]]) == (80, batch.rows.tolist())
     assert found["rows"][0]["documents"][0]["document"] == "d2"

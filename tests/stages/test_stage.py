@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import stages._stage
+from llm360.code import code_sha256
 from llm360.errors import ConfigError, DataError
-from stages._stage import _lock, code_sha256, mapping, one_line_errors, persistent, section, stage
+from stages._stage import _lock, mapping, one_line_errors, persistent, section, stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

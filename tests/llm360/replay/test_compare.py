@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from llm360.config import value_differences
 from llm360.errors import IntegrityError
 from llm360.files import write_json, write_manifest
 from llm360.replay import compare as module
-from llm360.replay.compare import compare, compare_elements, compare_tensors, value_differences
+from llm360.replay.compare import compare, compare_elements, compare_tensors
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -27,6 +27,7 @@ from llm360.launch import in_ranks, launch, on_ray
 from llm360.processes import RAY_ADDRESS
 from llm360.progress import say
 from llm360.trackers import open_trackers
+from llm360.train.checks import check_inputs
 from llm360.train.distributed import World, join
 from llm360.train.params import PhaseParams
 from llm360.train.pause import EXIT_CODE, Paused
@@ -66,13 +67,16 @@ def train(phase: str, runtime: Runtime, world: World) -> int:
     """Run the phase as one of the ranks of ``world``; only the first one writes."""
     params = section(f"pretrain.{phase}", PhaseParams)
     kinds = ("checkpoints", "metrics", "ledgers", "timings")
-    folders = RunFolders(*[ARTIFACTS / kind / params.folder for kind in kinds], ARTIFACTS / "work" / params.folder)
-    chunks, start = ARTIFACTS / "chunks" / params.folder, ARTIFACTS / params.start
+    work = ARTIFACTS / ".work" / "pretrain" / params.folder
+    folders = RunFolders(*[ARTIFACTS / kind / params.folder for kind in kinds], work)
+    start = ARTIFACTS / params.start
     alone: AbstractContextManager[None] = stage(folders.checkpoints) if world.leads else contextlib.nullcontext()
     with alone:
+        chunks = ChunkReader(ARTIFACTS / "chunks" / params.folder)
+        check_inputs(params, start=start, chunks=chunks, world=world)  # before another recipe removes what is there
         recipe = {
             "params": mapping(f"pretrain.{phase}"),
-            "chunks": manifest_sha256(chunks),
+            "chunks": manifest_sha256(chunks.folder),
             "start": manifest_sha256(start),
             "code": code_sha256(*TRAINING),
             "environment": environment(),
@@ -82,9 +86,8 @@ def train(phase: str, runtime: Runtime, world: World) -> int:
         world.barrier()
         try:
             with _trackers(runtime, folders, params, recipe, world) as trackers:
-                reader = ChunkReader(chunks)
                 run_phase(
-                    params, start=start, chunks=reader, folders=folders, recipe=recipe, world=world, trackers=trackers
+                    params, start=start, chunks=chunks, folders=folders, recipe=recipe, world=world, trackers=trackers
                 )
         except Paused as paused:
             if world.leads:

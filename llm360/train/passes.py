@@ -28,10 +28,10 @@ def train_pass(
     state: TrainState,
     home: Path,
     earlier: Sequence[StepMetrics] = (),
-    stop: Callable[[int], bool],
+    stop: Callable[[Sequence[StepMetrics]], bool],
     settle: Callable[[], None] = lambda: None,
 ) -> Passed:
-    """Train until a chunk is finished, or ``stop``, which is told the steps taken in the chunk, says so.
+    """Train until a chunk is finished, or ``stop``, which is told the steps taken in the chunk after each, says so.
 
     state: where the run stands at the start of the chunk, ``earlier`` steps before the trainer; home: the checkpoint
     of that state, to which the trainer returns from a chunk that is not finite, once ``settle`` says it is written.
@@ -63,7 +63,7 @@ def _train_chunk(
     turn: Turn,
     phase_step: int,
     earlier: Sequence[StepMetrics],
-    stop: Callable[[int], bool],
+    stop: Callable[[Sequence[StepMetrics]], bool],
 ) -> list[StepMetrics]:
     """Return the steps taken in a chunk: all, those until ``stop``, or those until one that ends the turn."""
     measured = list(earlier)
@@ -74,7 +74,7 @@ def _train_chunk(
             measured.append(step)
             if not step.finite and params.on_nonfinite != "skip_steps":
                 break
-            if stop(len(measured)):
+            if stop(measured):
                 break
     if not measured[-1].finite and params.on_nonfinite == "stop":
         _refuse(turn, phase_step + len(measured), measured[-1])

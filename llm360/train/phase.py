@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from llm360.checkpoint import TrainState, carried_files
 from llm360.config import fingerprint
 from llm360.data.chunks import ChunkReader
 from llm360.files import is_whole, manifest_sha256, read_manifest, remove_partial
-from llm360.flops import meter
-from llm360.progress import say, track
+from llm360.flops import Meter, meter
+from llm360.progress import say
 from llm360.trackers import Tracker
 from llm360.train.checks import check_inputs
 from llm360.train.ledger import Ledger
+from llm360.train.live import live
 from llm360.train.loop import StepMetrics
 from llm360.train.params import PhaseParams
 from llm360.train.passes import train_pass
@@ -55,12 +56,11 @@ def run_phase(
         start=start,
         fields=manifest_fields(recipe, world),
         static=carried_files(start),
-        trackers=trackers,
     )
     ledger = Ledger(folders.ledger / "ledger.jsonl") if world.leads else None
     done = world.share(_complete(recorder, ledger, recipe) if ledger else 0)
     if done < chunks.manifest["chunks"]:
-        _train(recorder, ledger, world, done)
+        _train(recorder, ledger, world, done, trackers)
     if world.leads:
         shutil.rmtree(folders.work / PAUSED, ignore_errors=True)
 
@@ -83,35 +83,39 @@ def _complete(recorder: Recorder, ledger: Ledger, recipe: Mapping[str, Any]) -> 
     return done
 
 
-def _train(recorder: Recorder, ledger: Ledger | None, world: World, done: int) -> None:
+def _train(recorder: Recorder, ledger: Ledger | None, world: World, done: int, trackers: Sequence[Tracker]) -> None:
     params, chunks = recorder.params, recorder.chunks
-    first = chunks.manifest["first_chunk"]
+    first, count = chunks.manifest["first_chunk"], chunks.manifest["chunks"]
     with pausable() as pause, Writer() as writer:
         trainer, state, earlier = _resume(recorder, world, first + done)
-        length, precision = chunks.manifest["sequence_length"], params.compute.precision
-        recorder = dataclasses.replace(
-            recorder, meter=meter(trainer.model, sequence_length=length, precision=precision, world=world)
-        )
+        recorder = dataclasses.replace(recorder, meter=_meter(recorder, trainer))
+        with live(recorder, state, earlier, trackers if world.leads else None) as show:
 
-        def settle() -> None:
-            writer.wait()
-            world.barrier()
+            def settle() -> None:
+                writer.wait()
+                world.barrier()
 
-        def asked(_taken: int) -> bool:
-            return world.sum(float(pause.asked))[0] > 0
+            def asked(measured: Sequence[StepMetrics]) -> bool:
+                show(state, measured)
+                return world.sum(float(pause.asked))[0] > 0
 
-        for ckpt in _shown(recorder, world, done):
-            home = recorder.parent(ckpt)
-            passed = train_pass(
-                trainer, params, chunks, state=state, home=home, earlier=earlier, stop=asked, settle=settle
-            )
-            tensors = trainer.snapshot()
-            if ledger is not None and passed.whole:
-                writer.submit(functools.partial(recorder.write, ledger, passed, tensors))
-            if not passed.whole or asked(0):
-                settle()
-                _pause(recorder, world, passed, tensors)
-            state, earlier = passed.state, ()
+            for ckpt in range(first + done, first + count):
+                home = recorder.parent(ckpt)
+                passed = train_pass(
+                    trainer, params, chunks, state=state, home=home, earlier=earlier, stop=asked, settle=settle
+                )
+                tensors = trainer.snapshot()
+                if ledger is not None and passed.whole:
+                    writer.submit(functools.partial(recorder.write, ledger, passed, tensors))
+                if not passed.whole or world.sum(float(pause.asked))[0] > 0:
+                    settle()
+                    _pause(recorder, world, passed, tensors)
+                state, earlier = passed.state, ()
+
+
+def _meter(recorder: Recorder, trainer: Trainer) -> Meter:
+    length, precision = recorder.chunks.manifest["sequence_length"], trainer.precision
+    return meter(trainer.model, sequence_length=length, precision=precision, world=trainer.world)
 
 
 def _resume(recorder: Recorder, world: World, ckpt: int) -> tuple[Trainer, TrainState, Sequence[StepMetrics]]:
@@ -137,12 +141,6 @@ def _fits(paused: Path, home: Path, fields: Mapping[str, Any]) -> bool:
     manifest = read_manifest(paused)
     wanted = {"parent": manifest_sha256(home), **fields}
     return {key: manifest.get(key) for key in wanted} == wanted
-
-
-def _shown(recorder: Recorder, world: World, done: int) -> Iterable[int]:
-    first, count = recorder.chunks.manifest["first_chunk"], recorder.chunks.manifest["chunks"]
-    todo = range(first + done, first + count)
-    return track(todo, label=f"pretrain {recorder.params.folder}", total=count, done=done) if world.leads else todo
 
 
 def _pause(recorder: Recorder, world: World, passed: Passed, tensors: Any) -> None:
@@ -175,7 +173,7 @@ def next_checkpoint(
     begun = of_phase(state, parent, params)
     if towards is not None:
         begun = dataclasses.replace(begun, deferred=towards.deferred, skipped=towards.skipped)
-    passed = train_pass(trainer, params, chunks, state=begun, home=parent, stop=lambda taken: taken == steps)
+    passed = train_pass(trainer, params, chunks, state=begun, home=parent, stop=lambda measured: len(measured) == steps)
     tensors = trainer.snapshot()
     if world.leads:
         static, nowhere = carried_files(parent), RunFolders(out, out, out, out, out)

@@ -13,15 +13,12 @@ from llm360.checkpoint import Failure, Tensors, TrainState
 from llm360.data.chunks import ChunkReader
 from llm360.files import is_whole, manifest_sha256, read_manifest, sha256_file, write_bytes
 from llm360.flops import Meter
-from llm360.trackers import Tracker
 from llm360.train.batches import step_count
 from llm360.train.ledger import Ledger
 from llm360.train.loop import StepMetrics
 from llm360.train.metrics import clock_lines, step_lines
 from llm360.train.params import PhaseParams
 from llm360.train.turns import Progress, Turn
-
-SHOWN = ("loss", "grad_norm", "learning_rate", "noise_scale", "tokens_per_second", "mfu")  # live, by the trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +98,6 @@ class Recorder:
     fields: Mapping[str, Any]
     static: Mapping[str, bytes]
     meter: Meter | None = None
-    trackers: Sequence[Tracker] = ()
 
     def parent(self, ckpt: int) -> Path:
         """Return the folder of the checkpoint before one."""
@@ -127,9 +123,6 @@ class Recorder:
         write_jsonl(self.folders.log(ckpt), lines)
         self.checkpoint(self.folders.checkpoint(ckpt), self.parent(ckpt), passed, tensors)
         ledger.record(*self.events(ckpt))
-        for line, speed in zip(lines, clock, strict=True):
-            for tracker in self.trackers:
-                tracker.log(line["step"], {name: (line | speed)[name] for name in SHOWN})
 
     def checkpoint(self, folder: Path, parent: Path, passed: Passed, tensors: Tensors, **more: bytes) -> None:
         """Write the checkpoint of a pass, or of its beginning."""

@@ -42,9 +42,7 @@ def open_trackers(names: Sequence[str], *, folder: Path, run: str, config: Mappi
     run: the name that a resumed run goes on under; config: plain JSON values, shown beside it.
     Raises ConfigError for a name that is none of ``TRACKERS``.
     """
-    for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(f"trackers: unknown name {name!r}; {did_you_mean(name, TRACKERS)}")
+    require_known(names)
     opened = [_Guarded(name, functools.partial(_open, name, folder / name, run, config)) for name in names]
     return [tracker for tracker in opened if tracker.inner is not None]
 
@@ -55,6 +53,13 @@ def _open(name: str, folder: Path, run: str, config: Mapping[str, Any]) -> Track
         if path.stat().st_nlink > 1 or path.is_symlink():
             copy_file(path, path)
     return TRACKERS[name](folder, run, config)
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Raise ConfigError for a name that is none of ``TRACKERS``."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"trackers: unknown name {name!r}; {did_you_mean(name, TRACKERS)}")
 
 
 class _Guarded:

@@ -21,6 +21,7 @@ from llm360.files import read_json, sha256_bytes, write_json
 from llm360.launch import in_ranks
 from llm360.processes import die_with_parent
 from llm360.progress import say
+from llm360.trackers import require_known
 from stages import PARENT
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         require_positive(self, "threads", "workers", "ranks", "replicas")
+        require_known(self.trackers)
 
 
 def threads() -> int:

@@ -98,7 +98,7 @@ class World:
         if batch_size % self.size:
             raise ConfigError(
                 f"batch_size is {batch_size} rows and there are {self.size} ranks, expected a batch that they share "
-                f"equally: change the number of ranks, which changes no result, or batch_size, which does"
+                f"equally: change the number of ranks (last bits depend on it), or batch_size (the run does)"
             )
         part = batch_size // self.size
         return slice(self.rank * part, (self.rank + 1) * part)

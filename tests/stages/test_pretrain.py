@@ -65,3 +65,12 @@ def test_several_ranks_are_launched_here_or_on_ray(project, monkeypatch, address
         monkeypatch.setattr(pretrain, name, lambda *a, name=name, **k: called.append((name, a, k)) or 7)
     assert pretrain.main(["--phase", "toy"]) == 7
     assert called == [(way, ("stages.pretrain", ["--phase", "toy"]), {"ranks": 3})]
+
+
+def test_a_tracker_that_there_is_not_removes_nothing_either(project, capsys):
+    configure(trackers=["dvcliv"])
+    before = entries(project)
+    with pytest.raises(SystemExit):
+        pretrain.main(["--phase", "toy"])
+    assert "unknown name 'dvcliv'; did you mean 'dvclive'" in capsys.readouterr().err
+    assert entries(project) == before

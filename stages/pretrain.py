@@ -97,7 +97,7 @@ def train(phase: str, runtime: Runtime, world: World) -> int:
 
 
 def _prepare(folders: RunFolders, recipe: Mapping[str, Any]) -> None:
-    for folder in (folders.work, folders.timings, folders.ledger, folders.metrics, folders.checkpoints):
+    for folder in (folders.timings, folders.ledger, folders.metrics, folders.checkpoints):
         persistent(folder, recipe)
     _log_session(folders.timings / "sessions.jsonl")
 

@@ -13,7 +13,7 @@ from llm360.files import entries, write_bytes, write_manifest
 from stages import benchmarks, evaluate
 
 PARAMS = {
-    "runtime": {"threads": 1, "workers": 1},
+    "runtime": {"threads": 1, "workers": 1, "ranks": 1, "replicas": 1, "trackers": []},
     "evaluation": {
         "benchmarks": {"source": "local"},
         "seed": 1234,

@@ -66,9 +66,9 @@ def plain_logits(config: Any, weights: dict[str, torch.Tensor], ids: torch.Tenso
 
 
 def close(actual: torch.Tensor, expected: np.ndarray | torch.Tensor) -> None:
-    """fp32 against float64: rtol 1e-4, and a logit near 0 to a few millionths of their deviation."""
+    """fp32 against float64: rtol 1e-4, of the logits' deviation where one is near 0."""
     expected = torch.as_tensor(expected)
-    torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-4, atol=3e-5 * expected.std().item())
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-4, atol=1e-4 * expected.std().item())
 
 
 @st.composite
